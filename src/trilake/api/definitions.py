@@ -47,8 +47,7 @@ def create(
     ----------
     uri: location of the table.
     columns: a schema, fields, or types by name: ``{"id": "bigint", "address": "struct<zip: string>"}``.  Metadata of
-        Arrow and deltalake fields, such as ``delta.generationExpression`` and ``delta.identity.start``, has its
-        effect.
+        Arrow and deltalake fields, such as ``delta.generationExpression`` and ``delta.identity.start``, is applied.
     mode: for an existing table, ``"create"`` raises, ``"create_if_not_exists"`` does nothing, and ``"replace"`` and
         ``"create_or_replace"`` replace it; ``"replace"`` requires one.
     partition_by, cluster_by: partition columns, or clustering columns.

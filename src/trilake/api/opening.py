@@ -75,7 +75,7 @@ def open(
     >>> trilake.open("memory://doc-open").to_arrow(filter="n > 1").column("n").to_pylist()
     [2, 3]
 
-    An older version stays as it was:
+    An older version never changes:
 
     >>> _ = trilake.write(pa.table({"n": [4]}), "memory://doc-open", mode="append")
     >>> trilake.open("memory://doc-open").count(), trilake.open("memory://doc-open", version=0).count()

@@ -18,8 +18,8 @@ class Transaction(OptimisticTransaction):
 
     Parameters
     ----------
-    uri: where the table is, or an open store of :func:`trilake.storage.open_store`.
-    version: the version to stand on; the newest by default.
+    uri: location of the table, or an open store from :func:`trilake.storage.open_store`.
+    version: the base version; the newest by default.
     isolation: ``"Serializable"``, ``"WriteSerializable"`` or ``"SnapshotIsolation"``; the table's own level by default.
     storage_options: credentials, region and endpoint of an object store.
     runtime: clock, ids and waiting; this machine's by default.
@@ -37,7 +37,7 @@ class Transaction(OptimisticTransaction):
     >>> sorted(trilake.open("memory://doc-transaction").to_arrow()["n"].to_pylist())
     [3, 4]
 
-    Files that are there already, what an application has written, the configuration of a domain, and properties:
+    Existing files, an application's transaction version, a domain's configuration, and table properties:
 
     >>> from dataclasses import replace
     >>> tx = Transaction("memory://doc-transaction")

@@ -95,7 +95,7 @@ def write(
     >>> trilake.open("memory://doc-write").to_arrow(filter="n = 2").to_pylist()
     [{'n': 2, 'note': 'new'}]
 
-    Only a part of a table is replaced with ``replace_where``:
+    With ``replace_where``, only a part of the table is replaced:
 
     >>> done = trilake.write({"n": [1, 1]}, "memory://doc-write", mode="overwrite", replace_where="n = 1")
     >>> sorted(trilake.open("memory://doc-write").to_arrow(["n"])["n"].to_pylist())

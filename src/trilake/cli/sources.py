@@ -187,7 +187,7 @@ def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
 
 
 def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
-    """Open a file, and say whether it is seekable, which Arrow claims for any Python stream."""
+    """Open a file; return it and whether it is seekable, which Arrow claims for any Python stream."""
     if place == STDIN:
         return pa.PythonFile(sys.stdin.buffer, mode="r"), False
     location = parse_location(place)

@@ -137,7 +137,7 @@ class DeltaTarget:
 
 
 def delta_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> DeltaTarget:
-    """The target at a location; ``exists`` says whether it is a table.  Raises the errors of :func:`plan_write`."""
+    """The target at a location; ``exists``: whether it is a table.  Raises the errors of :func:`plan_write`."""
     schema = for_delta(source.schema)
     partition_by = request.partition_by
     if partition_by is None and not exists and len(source.partition_by) < len(source.schema):

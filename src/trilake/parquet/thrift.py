@@ -107,7 +107,7 @@ def parse_structs(value: Value) -> list[Struct]:
 
 
 def number(value: int, kind: int = I64) -> Value:
-    """An integer.
+    """Encode an integer.
 
     >>> to_int(number(-3))
     -3

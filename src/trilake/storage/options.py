@@ -360,8 +360,8 @@ def profile_options(
 ) -> dict[str, str]:
     """The store options in an AWS profile, by default the environment's, or ``default``.
 
-    ``credentials`` says whether options have credentials.  Raises ``InvalidArgumentError`` for a named profile that
-    does not exist or has no keys.
+    ``credentials`` indicates whether options have credentials.  Raises ``InvalidArgumentError`` for a named profile
+    that does not exist or has no keys.
     """
     name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
     settings = _read(name or "default", environment, home or Path(os.path.expanduser("~")))

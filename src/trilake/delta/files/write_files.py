@@ -201,7 +201,7 @@ class TaskWriter:
             yield values, data.slice(lo, hi - lo)
 
     def _flush(self, values: tuple[str | None, ...], *, last: bool = False) -> None:
-        """Write the buffered rows of a partition; ``last`` says that no more rows go into the same file."""
+        """Write the buffered rows of a partition; ``last`` means that no more rows go into the same file."""
         pieces = self.waiting.pop(values)
         rows = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:

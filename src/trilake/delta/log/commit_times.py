@@ -1,4 +1,4 @@
-"""When commits happened, without reading all of them.
+"""Find when commits happened, without reading all of them.
 
 Protocol: *Commit Provenance Information*, *In-Commit Timestamps*.  File times come from the listing and may decrease.
 In-commit timestamps are inside the commits and only grow, so a binary search finds one: 17 reads for 100,000 commits.

@@ -117,7 +117,7 @@ def clustered(
     """The protocol and metadata domains of a table after a write with clustering columns.
 
     ``base`` is the table, ``None`` for a new one; ``protocol`` and ``metadata`` are those of the resulting table.
-    ``columns`` is ``None`` if the write does not name any; ``replace`` says whether it may change them.  Raises
+    ``columns`` is ``None`` if the write does not name any; ``replace`` indicates whether it may change them.  Raises
     ``SchemaMismatchError`` if the table has other clustering columns, ``InvalidArgumentError`` for invalid ones.
     """
     if columns is None:

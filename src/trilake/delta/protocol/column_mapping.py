@@ -299,7 +299,7 @@ class _Relabelled:
 
 
 def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool = False) -> pa.Field:
-    """The field in a file; ``absent`` says whether a struct around it may be null."""
+    """The field in a file; ``absent`` indicates whether a struct around it may be null."""
     ids = {} if mode == "none" else nested_ids(field)
 
     def stored(arrow: pa.DataType, t: DataType, path: str, nullable: bool) -> pa.DataType:

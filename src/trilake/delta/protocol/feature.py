@@ -55,7 +55,7 @@ class Inspection(Protocol):
 class Trace:
     """Something that still uses a feature, and what to do about it.
 
-    ``rewrite`` says whether rewriting the ``rewritten`` files removes it; ``condition`` is delta-spark's error
+    ``rewrite`` indicates whether rewriting the ``rewritten`` files removes it; ``condition`` is delta-spark's error
     condition.
     """
 

@@ -15,7 +15,7 @@ _UPPER_SPECIAL = [(c, c.upper()) for c in map(chr, range(0x80, 0x10000)) if len(
 
 
 def upper(x: str) -> str:
-    """Upper case by the full Unicode mapping (``ß`` becomes ``SS``); DuckDB maps single characters only."""
+    """Convert to upper case by the full Unicode mapping (``ß`` becomes ``SS``); DuckDB maps single characters only."""
     special = x
     for char, mapped in _UPPER_SPECIAL:
         special = f"replace({special},{single_quoted(char)},{single_quoted(mapped)})"
@@ -23,7 +23,7 @@ def upper(x: str) -> str:
 
 
 def lower(x: str) -> str:
-    """Lower case by the full Unicode mapping: ``İ`` keeps its dot, a final sigma becomes ``ς``."""
+    """Convert to lower case by the full Unicode mapping: ``İ`` keeps its dot, a final sigma becomes ``ς``."""
     special = f"regexp_replace(replace({x}, 'İ', 'i̇'), '(\\p{{L}})Σ($|\\P{{L}})', '\\1ς\\2', 'g')"
     return f"(CASE WHEN strlen({x}) = length({x}) THEN lower({x}) ELSE lower({special}) END)"
 

@@ -44,7 +44,7 @@ class QueryError(TrilakeError):
 
 
 def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
-    """Open a new in-memory database in UTC that only opens the given files and loads no extensions."""
+    """Open a new in-memory database in UTC that can open only the given files and loads no extensions."""
     import duckdb  # late: takes a fifth of a second
 
     connection = duckdb.connect(

@@ -77,10 +77,10 @@ class Known(_Leaf):
 class Compare(_Leaf):
     """Column ``op`` literal.
 
-    ``literal`` is of the column's normal type, or of a type that the column is cast to first (``double`` for
-    integers and decimals that are compared with floating point numbers).  NaN equals NaN and is the
-    greatest value, unless ``ieee``: then comparisons with NaN except ``!=`` are false, as in pyarrow expressions.
-    ``widened`` says that the column is cast and cannot have NaN.
+    ``literal`` is of the column's normal type, or of a type that the column is cast to first (``double`` for integers
+    and decimals that are compared with floating point numbers).  NaN equals NaN and is the greatest value, unless
+    ``ieee``: then comparisons with NaN except ``!=`` are false, as in pyarrow expressions.  ``widened`` means that the
+    column is cast and cannot have NaN.
     """
 
     op: str
@@ -164,7 +164,7 @@ class Undecoded(_Sql):
 class Conjunct:
     """One of the AND-joined conditions of a filter, with its SQL.
 
-    ``instants`` says whether it uses instants, so that the session time zone may matter.
+    ``instants`` indicates whether it uses instants, so that the session time zone may matter.
     """
 
     sql: str

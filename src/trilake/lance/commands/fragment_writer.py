@@ -336,7 +336,7 @@ def resolved_blobs(
 ) -> pa.RecordBatch:
     """Check the URIs of a batch, or replace them with their bytes.
 
-    Raises ``OutsideBasesError`` for a URI outside of the bases, and ``MissingFileError`` for one that cannot be copied.
+    Raises ``OutsideBasesError`` for a URI outside the bases, and ``MissingFileError`` for one that cannot be copied.
     """
     if mode == "all" or not any(f.is_blob_v2 for column in schema.fields for f in column.walk()):
         return batch

@@ -198,8 +198,8 @@ def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.Fi
 class ScalarKind:
     """A kind of scalar index that trilake can build.
 
-    ``train`` writes its files from values and row ids or addresses (``place``); ``of_lists`` says whether it indexes
-    the items of lists; ``version`` is the version of its files.
+    ``train`` writes its files from values and row ids or addresses (``place``); ``of_lists`` indicates whether it
+    indexes the items of lists; ``version`` is the version of its files.
     """
 
     name: str

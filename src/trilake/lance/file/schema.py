@@ -62,9 +62,9 @@ class Field:
     ``parent_id`` is :data:`NO_PARENT` at the top; ``logical_type`` is Lance's name of the type, see
     :mod:`trilake.lance.file.types`; ``metadata`` is that of the Arrow field, with the names of extension types;
     ``children`` are the fields of a struct, the item of a list, or the entries of a map; ``dictionary`` is, in the
-    legacy format, the place of the dictionary's values in the file that the field was read from; ``primary_key`` says
-    whether it is part of the unenforced primary key, and its position there; ``as_bytes`` whether a projection reads a
-    blob's bytes instead of its description.
+    legacy format, the place of the dictionary's values in the file that the field was read from; ``primary_key``
+    indicates whether it is part of the unenforced primary key, and its position there; ``as_bytes`` whether a
+    projection reads a blob's bytes instead of its description.
     """
 
     name: str

@@ -69,9 +69,9 @@ IndexedLeaf = Compare | In | StartsWith | IsNull | Contains | Between
 class IndexQuery:
     """A part of a filter that indices can answer.
 
-    ``description`` is for plans; ``fragments`` are those that all of its indices cover; ``exact`` says whether it is
-    the whole filter.  ``row_ids`` returns the sorted ids of the rows that may match, or ``None`` if a scan is cheaper;
-    if ``certain``, because the part is only about ids, they match without a test.
+    ``description`` is for plans; ``fragments`` are those that all of its indices cover; ``exact`` indicates whether it
+    is the whole filter.  ``row_ids`` returns the sorted ids of the rows that may match, or ``None`` if a scan is
+    cheaper; if ``certain``, because the part is only about ids, they match without a test.
     """
 
     description: str

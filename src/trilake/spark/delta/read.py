@@ -59,8 +59,9 @@ def read_dataframe(
     options: Mapping[str, str] | None = None,
     newest: bool = False,
 ) -> DataFrame:
-    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.  ``newest`` says that
-    the read has no time travel, so that a write of these rows into the table can conflict with concurrent commits."""
+    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.  ``newest`` means
+    that the read has no time travel, so that a write of these rows into the table can conflict with concurrent commits.
+    """
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
     bound = None if filter is None else parse_filter(filter, filter_schema(schema))

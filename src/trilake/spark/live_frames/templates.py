@@ -38,7 +38,7 @@ _SOURCES = "org.apache.spark.sql.execution.datasources"
 
 class Slot(NamedTuple):
     """A slot of a template for the table ``number``.  ``leaf`` is the slot in the plan, ``place`` the leaf without its
-    hidden column, and ``is_named`` says whether the plan names that column."""
+    hidden column, and ``is_named`` indicates whether the plan names that column."""
 
     number: int
     leaf: Any

@@ -41,7 +41,7 @@ def patch_create_table() -> None:
 
 @dataclass(frozen=True)
 class _Create:
-    """A CREATE TABLE statement; ``alone`` says that it has only a format and a location."""
+    """A CREATE TABLE statement; ``alone`` means that it has only a format and a location."""
 
     parts: tuple[str, ...]
     format: str

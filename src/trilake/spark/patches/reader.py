@@ -1,7 +1,7 @@
 """``spark.read`` and ``spark.table`` for trilake tables: DataFrames over Spark's native scan if possible.
 
 After :func:`patch_readers`, ``spark.read.format("delta"|"lance"|"trevni").load(path)``, ``spark.read.table(name)`` and
-``spark.table(name)`` come here.  A name shows its table's current columns, even if the catalog entry has others.
+``spark.table(name)`` are handled here.  A name shows its table's current columns, even if the catalog entry has others.
 """
 
 from __future__ import annotations

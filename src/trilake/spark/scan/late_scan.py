@@ -185,7 +185,7 @@ class LateList:
 @dataclass(frozen=True)
 class LateTable:
     """A table whose ``files`` (without a list) and approximate ``size`` are known.  ``list_files`` lists those for
-    conditions (SQL strings); ``vectors`` are all deletion vectors, and ``counts_vectors`` says that none of them
+    conditions (SQL strings); ``vectors`` are all deletion vectors, and ``counts_vectors`` means that none of them
     deletes more rows than its file has; ``rows`` counts the table's rows, if possible."""
 
     files: NativeFiles

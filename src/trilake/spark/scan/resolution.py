@@ -1,4 +1,4 @@
-"""Spark's analysis errors as short trilake errors, with the name and the available columns instead of the plan."""
+"""Convert Spark's analysis errors to short trilake errors, with the name and the available columns, not the plan."""
 
 from __future__ import annotations
 

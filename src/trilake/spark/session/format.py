@@ -84,7 +84,7 @@ class SparkFormat(ABC):
         options: Mapping[str, str] | None = None,
         newest: bool = False,
     ) -> DataFrame:
-        """An open table as a DataFrame, see :func:`trilake.read`; ``newest`` says that the read has no time travel."""
+        """An open table as a DataFrame, see :func:`trilake.read`; ``newest`` means that the read has no time travel."""
 
     @abstractmethod
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: TableWrite) -> WriteResult:

@@ -22,7 +22,7 @@ _IGNORED = {"path", "serialization.format"}
 
 
 class Options:
-    """The options of a read or write, checked against the valid names; ``reading`` says that it is a read."""
+    """The options of a read or write, checked against the valid names; ``reading`` means that it is a read."""
 
     def __init__(
         self, options: Mapping[str, str], valid: Iterable[str], *, properties: bool = False, reading: bool = False

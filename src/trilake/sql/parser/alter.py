@@ -155,7 +155,7 @@ def _set_properties(alter: Alter, cursor: Cursor) -> _Change:
 
 
 def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:
-    cursor.accept("IF", "EXISTS")  # delta-spark does not mind properties that are not set either
+    cursor.accept("IF", "EXISTS")  # delta-spark accepts properties that are not set, too
     inside = Cursor(cursor.bracketed())
     keys = [property_key(inside)]
     while inside.accept_symbol(","):

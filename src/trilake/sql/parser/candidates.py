@@ -78,7 +78,7 @@ def candidates(sql: str, tokens: Sequence[Token] | None = None) -> set[tuple[str
 
 @dataclass
 class _Level:
-    """State inside of one bracket: whether relations are listed here, and the common tables defined so far."""
+    """State inside one bracket: whether relations are listed here, and the common tables defined so far."""
 
     listed: bool = False
     #: The common table whose query this bracket is.

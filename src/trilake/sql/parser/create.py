@@ -472,7 +472,7 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
 def write_of_query(
     call: Create, schema: StructType, table: TableDescription, *, there: bool, managed: bool
 ) -> WriteRequest:
-    """The write of CREATE TABLE AS SELECT; ``there`` says whether a table exists.
+    """The write of CREATE TABLE AS SELECT; ``there`` indicates whether a table exists.
 
     Raises ``SchemaMismatchError`` for an existing table, unless the statement replaces it.
     """

@@ -174,11 +174,11 @@ class Cursor:
         return "" if first == self.at else self.sql[self.tokens[first].start : self.tokens[self.at - 1].end]
 
     def sql_until(self, *words: str, symbols: str = "") -> str:
-        """Skip up to one of the words or symbols outside of all brackets; the SQL before it, without semicolons."""
+        """Skip up to one of the words or symbols outside all brackets; the SQL before it, without semicolons."""
         return self.sql[slice(*self.until(*words, symbols=symbols))].rstrip("; \n\t")
 
     def until(self, *words: str, symbols: str = "") -> tuple[int, int]:
-        """Skip up to one of the words or symbols outside of all brackets; the positions of the SQL before it."""
+        """Skip up to one of the words or symbols outside all brackets; the positions of the SQL before it."""
         first, depth, cases, types = self.at, 0, 0, 0
         while self.token is not None:
             token, symbol = self.token, self.token.symbol
@@ -225,7 +225,7 @@ class Cursor:
 
 
 def items(sql: str) -> list[str]:
-    """Split a list at the commas outside of all brackets.
+    """Split a list at the commas outside all brackets.
 
     >>> items("a, f(b, c), 'x,y'")
     ['a', 'f(b, c)', "'x,y'"]

@@ -54,7 +54,7 @@ class Edited:
         return cls(original, ordered, "".join([*out, original[at:]]))
 
     def source_index(self, index: int) -> int:
-        """The original index of a character; that of the edit's start inside of a replacement.
+        """The original index of a character; inside a replacement, that of the edit's start.
 
         >>> Edited.of("a bc d", [Edit(2, 4, "12345")]).source_index(8)
         5

@@ -40,7 +40,7 @@ def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None
     """Run one of these statements; ``None`` to leave it to Spark."""
     cursor = Cursor(sql)
     if cursor.is_word("ANALYZE", "TABLE"):
-        return _analyze(session, sql)  # Spark's parser knows no DELTA STATISTICS
+        return _analyze(session, sql)  # Spark's parser does not support DELTA STATISTICS
     if session.classic:
         jvm.parse_plan(session.parser, sql)  # raises for a syntax error
     if cursor.accept("EXPLAIN"):

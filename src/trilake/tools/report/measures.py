@@ -133,9 +133,9 @@ POINTS = 40
 class Clustering:
     """How many files of the table a lookup of one value reads.
 
-    The values are the middles of each file's bounds.  ``profile`` has the number of files for :data:`POINTS` of them in
-    ascending order; ``mean`` and ``worst`` are over all of them.  ``overlap`` is how many other files overlap a file's
-    range on average.
+    The values are the midpoints of each file's bounds.  ``profile`` has the number of files for :data:`POINTS` of them
+    in ascending order; ``mean`` and ``worst`` are over all of them.  ``overlap`` is how many other files overlap a
+    file's range on average.
     """
 
     name: str

@@ -22,7 +22,7 @@ T = pa.types
 
 
 def bare(type_: pa.DataType) -> pa.DataType:
-    """Remove dictionary, run-end encoding, extension and union from a type, but not inside of lists and structs.
+    """Remove dictionary, run-end encoding, extension and union from a type, but not inside lists and structs.
 
     >>> bare(pa.dense_union([pa.field("a", pa.int32()), pa.field("b", pa.string())]))
     StructType(struct<a: list<a: int32> not null, b: list<b: string> not null>)

@@ -446,7 +446,7 @@ def oldest_version(log: DeltaLog) -> int:
 def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = False) -> Trace | None:
     """What in the log, including older versions, still uses a reader feature.
 
-    ``changed`` says whether the feature was disabled just before.
+    ``changed`` indicates whether the feature was disabled just before.
     """
     if removal.in_past is None:
         return None

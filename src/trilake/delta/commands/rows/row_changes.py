@@ -343,7 +343,7 @@ class RowCounts:
 class RowChangeWriter:
     """The open data and change files of one task, and the :attr:`counts` of rows written.
 
-    A context manager: on an error, deletes its files.  Incoming rows have passed the table's rules.  ``feed`` says
+    A context manager: on an error, deletes its files.  Incoming rows have passed the table's rules.  ``feed`` indicates
     whether the table records changes.
     """
 
@@ -378,8 +378,8 @@ class RowChangeWriter:
         """Write rows with new values.
 
         ``old`` are the old rows, for the change feed.  With row tracking, the rows keep their ``ids``, and their
-        version is that of the commit.  ``matched`` says whether they matched a condition; ``dictionaries`` are string
-        columns that are dictionaries in other rows of the file, since a column has one type per file.
+        version is that of the commit.  ``matched`` indicates whether they matched a condition; ``dictionaries`` are
+        string columns that are dictionaries in other rows of the file, since a column has one type per file.
         """
         self.record_update(new, old, matched=matched)
         self._write_new(as_dictionaries(new, dictionaries), ids)

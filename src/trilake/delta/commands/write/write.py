@@ -112,8 +112,8 @@ def plan_write(
 ) -> WritePlan:
     """Inspect the table, if it exists, and plan its new files.
 
-    ``spark`` says that the rows come from Spark, which can compute what DuckDB cannot, and ``zoned`` that its session
-    time zone differs from UTC; ``arrow`` says that they come from Arrow, which has no variants.  ``seen`` is the table
+    ``spark`` means that the rows come from Spark, which can compute what DuckDB cannot, and ``zoned`` that its session
+    time zone differs from UTC; ``arrow`` means that they come from Arrow, which has no variants.  ``seen`` is the table
     if it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` if the
     table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """

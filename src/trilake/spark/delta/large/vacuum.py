@@ -272,7 +272,7 @@ def first_level(store: Store) -> Iterator[str | ObjectMeta]:
 
 @dataclass(frozen=True)
 class OldFiles:
-    """Lists the files of a part of a table that are old and not hidden; ``links`` says that there may be symbolic
+    """Lists the files of a part of a table that are old and not hidden; ``links`` means that there may be symbolic
     links."""
 
     store: Store

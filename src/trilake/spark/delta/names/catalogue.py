@@ -290,7 +290,7 @@ def refresh_entry(
     managed: bool,
     replaced: bool,
 ) -> None:
-    """Like :func:`refresh_name`, for formats other than Delta; ``replaced`` says that the write replaced the table."""
+    """Like :func:`refresh_name`, for formats other than Delta; ``replaced`` means that the write replaced the table."""
     parts = parts_of(name)
     if find_entry(spark, parts) is not None:
         if replaced:

@@ -71,7 +71,7 @@ _FILE_COLUMNS = [
 
 
 def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool) -> DataFrame:
-    """The rows of a scan's files; ``newest`` says that the read has no time travel.  Raises ``NativeScanError`` if
+    """The rows of a scan's files; ``newest`` means that the read has no time travel.  Raises ``NativeScanError`` if
     Spark would not read exactly these rows."""
     if not scan.files.num_rows:
         return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan, newest))
@@ -165,7 +165,7 @@ class _Digest(RawIOBase):
 
 def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
     """The DataFrame of an open table whose checkpoint has not been read; ``None`` if its files must be listed first.
-    ``newest`` says that the read has no time travel.  Raises ``NativeScanError`` if Spark cannot read the files."""
+    ``newest`` means that the read has no time travel.  Raises ``NativeScanError`` if Spark cannot read the files."""
     pending = table.opened
     if is_connect(spark) or not isinstance(pending, PendingSnapshot):
         return None

@@ -113,7 +113,7 @@ def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
 
 @dataclass(frozen=True)
 class PlanFilter:
-    """Turns conditions that Spark prints into a filter; ``id_mode`` says that the scan matches columns by field ID."""
+    """Turns conditions that Spark prints into a filter; ``id_mode`` means that the scan matches columns by field ID."""
 
     spark: SparkSession
     schema: StructType

@@ -32,7 +32,7 @@ Namer = Callable[[DeltaLog, bool], None]
 
 @dataclass(frozen=True)
 class Place:
-    """The location of a table to create.  ``parts`` are its name, ``None`` for a path; ``exists`` says whether the
+    """The location of a table to create.  ``parts`` are its name, ``None`` for a path; ``exists`` indicates whether the
     name, or the table at the path, exists, ``managed`` whether the catalog chose the location."""
 
     path: str
