@@ -61,7 +61,7 @@ DAYS = Switches(np.array(_DAYS, np.int64), np.array(_DAYS_BETWEEN, np.int64))
 
 @cache
 def of_zone(name: str) -> Switches:
-    """The differences of a time zone.  Raises ``ValueError`` for an unknown zone."""
+    """The differences between the calendars in a time zone.  Raises ``ValueError`` for an unknown zone."""
     switches = _zones().get(name)
     if switches is not None:
         standard, mean, later = switches

@@ -449,7 +449,7 @@ def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
         return make(rows)
     except (MemoryError, TypeError):
         raise
-    except Exception as e:  # noqa: BLE001 - each library has errors of its own
+    except Exception as e:  # noqa: BLE001 - each library has its errors
         return e
     except BaseException as e:
         if type(e).__name__ != "PanicException":  # polars, for unsupported Arrow types

@@ -5,7 +5,7 @@ Protocol: *Sidecar Files*, *Metadata Cleanup*.  The cost of a v2 checkpoint depe
     newest checkpoint, written by trilake --> sidecars with the current columns, described by tags
       --> a changed path within a sidecar's bounds?  read its paths; rewrite it if it lost a file
       --> merge small ones with the new files
-      --> reuse the others; tombstones have a sidecar of their own, rewritten each time
+      --> reuse the others; tombstones have a separate sidecar, rewritten each time
 
 No file is listed twice: the writer of the older checkpoint checked it, and new paths are compared with each other and
 with those in every sidecar that may hold them.

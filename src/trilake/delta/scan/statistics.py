@@ -74,7 +74,7 @@ def _many(stats: pa.ChunkedArray, requested: Sequence[Statistic], query: Query) 
 
 
 def _pointer(path: Sequence[str]) -> str:
-    """A JSON pointer (RFC 6901) within an SQL string."""
+    """A JSON pointer (RFC 6901) within a SQL string."""
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path).replace("'", "''")
 
 

@@ -1,7 +1,7 @@
 """Logical types: Lance's names for Arrow types.
 
 A manifest names the type of a field by a string: ``"int32"``, ``"timestamp:us:UTC"``, ``"fixed_size_list:float:128"``.
-The names of structs, lists and maps do not include their children, which are fields of their own.
+The names of structs, lists and maps do not include their children, which are separate fields.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _MAX_SIZE = 2**31 - 1
 
 
 def is_nested(logical_type: str) -> bool:
-    """Whether the type has children that are fields of their own: structs, lists and maps."""
+    """Whether the type has children that are separate fields: structs, lists and maps."""
     return logical_type in LISTS or logical_type in ("struct", "map") or is_struct_vector(logical_type)
 
 
@@ -251,7 +251,7 @@ DESCRIPTION_V2 = pa.struct(
         pa.field("blob_uri", pa.string(), nullable=False),
     ]
 )
-#: Kinds: in the data file, in a shared side file, in a side file of its own, or at a URI.
+#: Kinds: in the data file, in a shared side file, in a separate side file, or at a URI.
 INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
 
 

@@ -25,7 +25,7 @@ from trilake.lance.file.storage_version import FIRST
 
 
 class PageKind(Enum):
-    """The content of a field's page; its children have pages of their own."""
+    """The content of a field's page; its children have separate pages."""
 
     #: packed values of a whole number of bytes
     FIXED = "fixed"

@@ -1,6 +1,6 @@
 """Pages of 2.0: a tree of encodings, whose leaves are buffers that are addressed by row number.
 
-Lists and structs have columns of their own; a list refers to its items in the column below.
+Lists and structs have separate columns; a list refers to its items in the column below.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from trilake.lance.v2.write_levels import Leaf
 FEW_LEVELS = 256
 #: Maximum bytes of a value inside the layout message.
 MAX_INLINE = 32
-#: If the longest string has more bytes than this, each string is compressed on its own.
+#: If the longest string has more bytes than this, each string is compressed separately.
 HUGE = 32_768
 #: Less data than this is not compressed.
 MIN_BYTES = 4096

@@ -300,7 +300,7 @@ class LevelCodec:
     def __init__(self, encoding: Any) -> None:
         self._encoding = encoding
         kind, k = kind_of(encoding), kernels()
-        #: The kernels' constant for the encoding; ``None`` if each chunk is decoded on its own.
+        #: The kernels' constant for the encoding; ``None`` if each chunk is decoded separately.
         self._mode: int | None = None
         self._width = 0
         self._has_short_runs = kind == "rle" and run_width(encoding.rle) == 1

@@ -1,6 +1,6 @@
 """Branches: lines of versions that begin at a version of another line.
 
-A branch is a dataset of its own below ``tree/``.  Its manifests refer to files of its parent version by a base path, so
+A branch is a separate dataset below ``tree/``.  Its manifests refer to files of its parent version by a base path, so
 that version keeps its files as long as the branch exists.  ``_refs/branches/<name>.json`` at the root states the parent
 of a branch: a version of the main line, or of another branch.
 """

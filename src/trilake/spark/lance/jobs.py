@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 
 def run_tasks(spark: SparkSession, tasks: Sequence[T], job: Callable[[T], R]) -> list[R]:
-    """Run ``job`` for each of ``tasks`` in a Spark task of its own; returns the results in the order of the tasks.
+    """Run ``job`` for each of ``tasks`` in a separate Spark task; returns the results in the order of the tasks.
     Raises ``WriteFailedError`` if a task fails."""
 
     def numbered(task: tuple[int, T]) -> tuple[int, R]:

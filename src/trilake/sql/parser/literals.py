@@ -51,7 +51,7 @@ def with_values(sql: str, args: Args, to_sql: Callable[[Any], str]) -> str:
 def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:
     r"""Format a Python value as SQL; ``other`` formats values of other types.
 
-    Raises ``InvalidArgumentError`` for a value without an SQL literal.
+    Raises ``InvalidArgumentError`` for a value without a SQL literal.
 
     >>> literal("it's"), literal(dt.date(2020, 2, 29)), literal([1, None])
     ("'it\\'s'", "DATE'2020-02-29'", 'array(1, NULL)')

@@ -40,9 +40,9 @@ def report(
     verify: whether the metadata is verified, see :func:`trilake.verify`; by default for tables of at most 20,000
         files.
 
-    It reads only metadata and a few footers, changes nothing, and runs no job.  Raises ``MissingDependencyError``
-    without ``pip install "trilake[report]"``, ``InvalidArgumentError`` if ``path`` cannot be written, and the errors
-    of :func:`trilake.open`.
+    Reads only metadata and a few footers, changes nothing, and runs no job.  Raises ``MissingDependencyError`` without
+    ``pip install "trilake[report]"``, ``InvalidArgumentError`` if ``path`` cannot be written, and the errors of
+    :func:`trilake.open`.
 
     >>> import pyarrow as pa, trilake
     >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-report", mode="overwrite")

@@ -141,7 +141,7 @@ def _checker(kind: int, type_: ValueType, name: str) -> Callable[[Any], Any] | N
         return encode.get(type_)
 
     def check(value: Any) -> Any:
-        """Python's integers have no width."""
+        """Check the range, since Python's integers have no width."""
         if not isinstance(value, int) or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
             raise SchemaMismatchError(f"expected an integer of {bits} bits, got {value!r}", column=name)
         return int(value)

@@ -180,7 +180,7 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
 # `_change_type` for files whose rows were all inserted or deleted, are constants per file, so Spark prunes files by
 # them as by partition values.  Change files store `_change_type`.  If only a file's deletion vector changed, the rows
 # that differ between the two vectors are read.  A file that appears twice in the range, because it was added and
-# removed, is in two scans.  Files from times with other partition columns have scans of their own.
+# removed, is in two scans.  Files from times with other partition columns have separate scans.
 
 _log = logging.getLogger("trilake.spark")
 #: The most scans for a feed; a feed that needs more is read through Arrow.

@@ -361,7 +361,7 @@ class _Through:
         return by_column(requalified(sql, self.short), self.view_columns, self.columns, (self.view.lower(),))
 
     def clause(self, when: When) -> When:
-        """Rewrite a clause; the expressions of an insert name source columns only, and stay."""
+        """Rewrite a clause; the expressions of an insert use only source columns and are unchanged."""
         named = self.of_both if when.kind == "matched" else self.of_view
         stays = when.kind == "not_matched"
         condition = when.condition if stays or when.condition is None else named(when.condition)

@@ -93,7 +93,7 @@ _QUERY = re.compile(r"\(\s*(?:SELECT|FROM|TABLE|WITH|VALUES)\b|\(\s*\(|/\*|--", 
 
 def expression_functions() -> Iterator[tuple[ModuleType, str]]:
     """The functions behind ``F.expr``: patching those covers ``from functions import expr``, too."""
-    yield getattr(functions, "builtin", functions), "_invoke_function"  # a module of its own since PySpark 4.0
+    yield getattr(functions, "builtin", functions), "_invoke_function"  # a separate module since PySpark 4.0
     with suppress(ImportError):  # Spark Connect's own requirements are not installed
         yield importlib.import_module("pyspark.sql.connect.functions"), "expr"
 

@@ -45,7 +45,7 @@ class Place:
 
 def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
     """Find the location for a CREATE or REPLACE.  Raises ``TableExistsError``, ``TableNotFoundError`` for a REPLACE of
-    a missing table, ``InvalidArgumentError`` for one of a table of another format."""
+    a missing table, ``InvalidArgumentError`` for a REPLACE of a table of another format."""
     target = path_target(session, call.parts)
     if target is not None:
         there = exists(target)
