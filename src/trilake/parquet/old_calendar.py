@@ -46,7 +46,7 @@ class Switches(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The last change of the difference."""
+        """When the difference changes for the last time."""
         return int(self.at[-1])
 
     def rebased(self, values: npt.NDArray[np.signedinteger], per_unit: int = 1) -> npt.NDArray[np.signedinteger]:
@@ -92,7 +92,7 @@ def _zones() -> dict[str, _Zone]:
 
 
 def _of_system(name: str) -> _Zone:
-    """Look up a time zone that trilake does not list in the system's database."""
+    """Look up a time zone in the system's database, since trilake's list lacks it."""
     try:
         zone = zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:

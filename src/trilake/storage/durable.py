@@ -168,7 +168,7 @@ class FolderGroup:
         self._above: dict[str, bool] = {}
 
     def make(self, path: str, *, again: bool = False) -> None:
-        """Create a folder and missing parents; ``again`` if one was deleted since."""
+        """Create a folder and missing parents; ``again`` if one may have been deleted since."""
         if path in self._new and not again:
             return
         parent = os.path.dirname(path)

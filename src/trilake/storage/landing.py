@@ -43,7 +43,8 @@ class Landing(Protocol):
 
 
 class LandingGroup(WriteGroup):
-    """``start`` opens a file, which calls :meth:`add` when it is closed; ``threads`` land ``files`` at a time."""
+    """A group whose files are opened by ``start``, call :meth:`add` when closed, and land ``files`` at a time in
+    ``threads``."""
 
     def __init__(
         self, store: Store, start: Callable[[str, LandingGroup], IO[bytes]], *, files: int, threads: int

@@ -219,7 +219,7 @@ def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_environment(scheme: str, options: Mapping[str, str]) -> Mapping[str, str]:
-    """Allow HTTP if the environment says so: obstore only reads the store's own variables."""
+    """Allow HTTP if the environment does: obstore only reads the variables of the store."""
     if any(setting(name) == "allow_http" for name in from_hadoop(options)):
         return options
     names = (n.upper() for n, means in ALIASES.items() if means == "allow_http" and n.startswith(PREFIXES[scheme]))

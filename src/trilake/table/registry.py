@@ -1,6 +1,6 @@
 """The registry of formats.
 
-Another package adds a format by an entry point of the group ``trilake.formats`` that refers to a :class:`FormatRow`.
+Another package adds a format with an entry point in the group ``trilake.formats`` that refers to a :class:`FormatRow`.
 """
 
 from __future__ import annotations

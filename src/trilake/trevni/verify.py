@@ -152,7 +152,7 @@ def _errors(
     kind: Any = Exception,
     but: Any = (),
 ) -> Check[TrevniContext]:
-    """Return a check that reports the results that are errors of a kind, but not of another."""
+    """Return a check that reports the errors of one class, except those of another."""
 
     def run(table: TrevniContext) -> _Findings:
         found = results(table)

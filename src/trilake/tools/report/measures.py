@@ -103,7 +103,7 @@ def extremes(files: pa.Table) -> pa.Table:
 
 
 def top_columns(columns: dict[str, int], limit: int) -> list[tuple[str, int]]:
-    """The columns with most bytes, and the total of all others.
+    """The columns with the most bytes, and the total of all others.
 
     >>> top_columns({"a": 1, "b": 5, "c": 2}, 2)
     [('b', 5), ('2 other columns', 3)]

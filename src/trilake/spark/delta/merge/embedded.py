@@ -49,7 +49,8 @@ _MOST_CORES = 8
 
 
 class EmbeddedMerge:
-    """The merge without Spark of a source that Spark computes, a strategy of :mod:`~trilake.spark.delta.merge.run`."""
+    """A strategy of :mod:`~trilake.spark.delta.merge.run`: Spark computes the source, and the embedded engine merges
+    it."""
 
     name = "the embedded engine"
 

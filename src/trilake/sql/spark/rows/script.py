@@ -199,7 +199,7 @@ class _Script:
         return f"DECLARE OR REPLACE VARIABLE {quote_name(name)} {kind_} DEFAULT {value}"
 
     def _assignment(self, sql: str) -> str:
-        """Make ``SET x = 1`` a ``SET VAR x = 1`` for a variable of the script."""
+        """Turn ``SET x = 1`` into ``SET VAR x = 1`` for a variable of the script."""
         cursor = Cursor(sql)
         if not cursor.accept("SET") or cursor.is_any("VAR", "VARIABLE") or cursor.token is None:
             return sql

@@ -1,6 +1,6 @@
 """Entries of trilake tables in the session's catalog.
 
-An entry has a provider, location, columns and properties, as delta-spark's have, so other engines understand it.
+An entry has a provider, location, columns and properties, like those of delta-spark, so other engines understand it.
 """
 
 from __future__ import annotations
