@@ -280,7 +280,7 @@ class MissingFileError(TrilakeError):
 
 
 class CorruptFileError(TrilakeError):
-    """A data file is damaged, or has another format than the table says."""
+    """A data file is damaged, or its format is not the table's."""
 
     code = "CORRUPT_FILE"
 

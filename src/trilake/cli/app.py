@@ -28,7 +28,7 @@ from trilake.common.version import __version__
 
 
 class Command(TyperCommand):
-    """A command that rejects a repeated option that takes one value."""
+    """A command that rejects a repeated single-value option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and not ctx.resilient_parsing:

@@ -27,7 +27,7 @@ def format_size(size: float | None) -> str:
 
 
 def format_count(count: float) -> str:
-    """Format a count with separators; fractions with one digit where they matter.
+    """Format a count with separators; a fraction below 10 keeps one decimal place.
 
     >>> format_count(1234567), format_count(1.25), format_count(12.5)
     ('1,234,567', '1.2', '12')

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class ArrowDeltaTable(Table):
     """A Delta table at one version; changes apply to the newest one.
 
-    Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, it is the
+    Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` are mutually exclusive; with neither, it is the
     newest version.  An object keeps its version, whatever commits follow; :meth:`refresh` returns the newest.
     ``user_metadata`` is the default ``userMetadata`` of commits made from here.  ``known`` is the :attr:`opened`
     version of an earlier object, which is not read again if the log's files are the same.

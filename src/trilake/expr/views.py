@@ -76,7 +76,7 @@ def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
 def numbered_without_views(batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of one file, each with the index of its first row, with plain layouts for views.
 
-    Checks types only once, which is slow for 5,000 columns.
+    Checks types only once, since that is slow for 5,000 columns.
     """
     checked_schema: pa.Schema | None = None
     for start, batch in batches:

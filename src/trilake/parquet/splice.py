@@ -175,7 +175,7 @@ def _meaning(element: Struct) -> tuple[Value | None, Value | None]:
 
 
 def _plain(element: Struct, key: int) -> Value | None:
-    """A field; some writers use 0 for an absent length, scale or precision."""
+    """A field; a length, scale or precision of 0 is absent, as some writers use 0 for that."""
     value = element.get(key)
     return None if key in (2, 7, 8) and value is not None and to_int(value) == 0 else value
 

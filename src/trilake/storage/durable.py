@@ -45,7 +45,7 @@ _DURABLE_MOST = 1 << 14
 def make_folder(path: str) -> None:
     """Create a folder and its parents, durably.
 
-    Another process may have created it and die before syncing it, so each process syncs each folder once.
+    Another process may have created it and died before syncing it, so each process syncs each folder once.
     """
     group = FolderGroup()
     group.make(path)

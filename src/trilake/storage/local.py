@@ -59,7 +59,7 @@ _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 class LocalStore(Store):
     """The folder ``root``, an absolute path; it is created with the first write.
 
-    Symbolic links are followed, also in listings, but nothing is deleted or replaced behind one to a folder.  Empty
+    Symbolic links are followed, also in listings, but nothing is deleted or replaced behind a link to a folder.  Empty
     folders stay.
     """
 

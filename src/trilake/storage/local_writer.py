@@ -217,7 +217,7 @@ class GroupWriter(LocalWriter):
         self._group.folders.make(self.folder, again=True)
 
     def _keep_folder(self) -> None:
-        """The group syncs it."""
+        """Do nothing, as the group syncs the folder."""
 
     def _create(self) -> io.FileIO:
         file = super()._create()

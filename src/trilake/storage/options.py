@@ -201,7 +201,7 @@ def is_credential(name: str) -> bool:
 
 
 def hadoop_names(scheme: str, authority: str) -> list[str]:
-    """Hadoop's option names for a bucket, or ``container@account.dfs.core.windows.net``, to look up each."""
+    """Hadoop's option names to look up for a bucket, or for ``container@account.dfs.core.windows.net``."""
     if scheme == "s3":
         names = [n for n in (*HADOOP, _PATH_STYLE, _SSL, _PROVIDER) if n.startswith("fs.s3a.")]
         return names + [n.replace("fs.s3a.", f"fs.s3a.bucket.{authority}.", 1) for n in names]

@@ -207,7 +207,7 @@ def _filled_words(array: pa.Array, count: int) -> list[Hashes]:
 
 
 def _wide(words: list[Hashes]) -> Hashes:
-    """Hash numbers of several words; those that fit into one hash like integers."""
+    """Hash numbers of several words; a number that fits into one word gets the hash of the integer."""
     sign = (words[0].view(np.int64) >> 63).view(np.uint64)
     hashes = salted(words[0].copy(), "number")
     above = np.zeros(len(hashes), bool)
@@ -384,7 +384,7 @@ def _salt_loop(words: Any, salt: Any) -> None:
 
 
 def _bytes_steps(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], out: Hashes) -> None:
-    """The same with numpy: word by word, for the byte strings that are long enough."""
+    """Like :func:`_bytes_loop`, with numpy: word by word, for the byte strings that are long enough."""
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     at, remaining = offsets[:-1].copy(), np.diff(offsets)
     out[:] = remaining.astype(np.uint64) * np.uint64(_K1)

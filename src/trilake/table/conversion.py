@@ -37,8 +37,7 @@ class Source:
     """Rows to convert.
 
     ``schema`` has the selected columns, ``partition_by`` those that partition the source.  ``rows`` is their number, if
-    the metadata has it.  ``whole`` has all rows for one task, ``tasks`` the same for several; ``cut`` plans these by
-    file sizes.
+    the metadata has it.  ``whole`` holds all rows as one task, ``tasks`` as several; ``cut`` plans these by file sizes.
     """
 
     uri: str

@@ -17,8 +17,8 @@ _SHOWN = 20
 class Explanation:
     """The result of :meth:`trilake.table.table.Table.explain`: which files a filter keeps, which it skips, and why.
 
-    ``files`` has one row per file: ``path`` (string), ``kept`` (bool) and ``reason`` (string).  ``notes`` says how the
-    table would be read.
+    ``files`` has one row per file: ``path`` (string), ``kept`` (bool) and ``reason`` (string).  ``notes`` describes how
+    the table would be read.
 
     >>> import trilake
     >>> for n in range(3):

@@ -44,7 +44,7 @@ def checked(
 ) -> Any:
     """Call ``make`` to convert ``columns``; its result has a ``schema``.
 
-    Raises ``SchemaMismatchError`` for the wrong column, as :func:`columns_table` does.
+    Raises ``SchemaMismatchError`` with the wrong column, like :func:`columns_table`.
     """
     try:
         result = make()

@@ -109,7 +109,7 @@ def format_named(name: str) -> Format:
 
 
 def data_file_rows() -> tuple[FormatRow, ...]:
-    """The formats with data files inside tables of another format."""
+    """The formats with data files inside tables of other formats."""
     return tuple(row for row in BUILT_IN if row.data_suffix)
 
 

@@ -54,7 +54,7 @@ class PartitionColumn:
 class Tombstones:
     """Removed files that may still be in the table's folder; sizes in bytes.
 
-    ``expired`` are those removed before the retention: VACUUM may delete them.
+    ``expired`` are those removed longer ago than the retention: VACUUM may delete them.
     """
 
     files: int = 0

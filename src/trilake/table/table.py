@@ -282,7 +282,7 @@ class Table(ABC):
         Parameters
         ----------
         connection: the relation's connection; by default duckdb's default connection.
-        filter: leave out rows.
+        filter: the rows to keep: Spark SQL or a pyarrow expression.
 
         Raises ``FilterError`` for a filter that does not fit the table.
 

@@ -23,8 +23,8 @@ def drop(
 ) -> DropResult:
     """Delete a table with all its versions.  This cannot be undone.
 
-    Only files of the table are deleted: those that it refers to and those that its writers left.  Files behind a
-    symbolic link, in another table inside the folder, and of other programs stay, and so does a folder with such files.
+    Only files of the table are deleted: those that it refers to and those that its writers left.  Files of other
+    programs, of another table inside the folder, or behind a symbolic link stay, and so do the folders with such files.
     Dropping a shallow clone keeps the files of its source; dropping the source breaks its clones.  Stop writers first.
 
     Parameters

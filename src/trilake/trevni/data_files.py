@@ -1,4 +1,4 @@
-"""Trevni data files in tables of another format."""
+"""Trevni data files in tables of other formats."""
 
 from __future__ import annotations
 

@@ -510,7 +510,7 @@ def _with_spec(specs: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[s
 
 
 def _with_order(orders: Sequence[dict[str, Any]], columns: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
-    """The sort orders, with one by these columns, and its id: advice for writers, no file claims to be sorted."""
+    """The sort orders, with one by these columns, and its id.  It advises writers; no file claims to be sorted."""
     unsorted = {"order-id": 0, "fields": []}
     fields = [
         {"source-id": c, "transform": "identity", "direction": "asc", "null-order": "nulls-first"} for c in columns

@@ -185,7 +185,7 @@ def _low_and_high(file: pq.ParquetFile, group: int, place: int) -> tuple[Any, An
 
 
 def _nulls(chunk: ColumnChunk, files: int) -> int | None:
-    """The number of files without a value; a file without one has no row with one."""
+    """The number of files whose value is null: all of their rows are.  ``None`` if unknown."""
     if chunk.null_count is None:
         return None
     nulls = chunk.null_count - (chunk.num_values - files)

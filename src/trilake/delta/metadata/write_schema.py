@@ -100,7 +100,7 @@ def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> Non
 
 
 def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, uri: str) -> None:
-    """Raise ``InvalidArgumentError`` if a write sets a property to another value than the table has."""
+    """Raise ``InvalidArgumentError`` if a write sets a property to a value other than the table's."""
     for key, value in parse_properties(properties or {}).values.items():
         current = metadata.configuration.get(key)
         if current != value:

@@ -45,10 +45,10 @@ class Inspection(Protocol):
         """The oldest version that the log can reconstruct."""
 
     def may_hold_dropped_columns(self) -> bool:
-        """Whether columns were dropped whose values files may still hold."""
+        """Whether files may still hold values of dropped columns."""
 
     def files_of_other_types(self) -> Numbers:
-        """The files whose footers have other types than the table's columns now have."""
+        """The files whose footers have types other than the current ones of the table's columns."""
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ class PartitionKeys:
     def of_actions(
         cls, values: Iterable[Mapping[str, str | None] | None], fields: Sequence[StructField]
     ) -> PartitionKeys:
-        """The same for ``partitionValues`` in JSON."""
+        """Like :meth:`of`, for ``partitionValues`` from JSON."""
         maps = [None if v is None else list(v.items()) for v in values]
         return cls.of(pa.chunked_array([pa.array(maps, pa.map_(pa.string(), pa.string()))]), fields)
 

@@ -77,8 +77,8 @@ def parse_sql(
 ) -> tuple[Conjunct, ...]:
     """The conjuncts of a Spark SQL condition over the columns of ``schema``.
 
-    ``now`` is the value of ``current_timestamp()`` and ``current_date()``; ``functions`` are a constant.  Raises
-    :class:`FilterError`.
+    ``now`` is the value of ``current_timestamp()`` and ``current_date()``; ``functions`` must be a module constant, as
+    the cache compares it by ``id``.  Raises :class:`FilterError`.
     """
     key = sql, case_sensitive, id(functions)
     recent: tuple[pa.Schema, tuple[Conjunct, ...]] | None = _RECENT.get(key)
@@ -413,7 +413,7 @@ def _is_lossless(source: pa.DataType, target: str) -> bool:
 
 
 def _simple(column: Column, literal: Literal) -> bool:
-    """Whether a leaf can express it; DuckDB handles types without an order."""
+    """Whether a leaf can express the comparison; DuckDB handles types without an order."""
     return types.is_ordered(column.type) or pa.types.is_null(column.type) or literal is NULL
 
 

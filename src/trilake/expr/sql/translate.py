@@ -170,7 +170,7 @@ class Translator:
         return self._types[sql]
 
     def boolean(self, node: exp.Expression) -> Sql:
-        """Translate a condition.  Raises :class:`FilterError` for other types than boolean."""
+        """Translate a condition.  Raises :class:`FilterError` for any type except boolean."""
         sql = self.render(node)
         if sql.family not in ("boolean", "void"):
             raise FilterError(

@@ -252,7 +252,7 @@ def fitted(array: pa.Array, one: pa.Field, problem: str, help: str = "") -> pa.A
 
 
 def check_fields(source: pa.DataType, one: pa.Field) -> None:
-    """Raise ``RowsDoNotFitError`` if structs at any depth have other fields than the column, or a cast loses data.
+    """Raise ``RowsDoNotFitError`` if structs at any depth do not have the column's fields, or a cast loses data.
 
     Arrow casts numbers to booleans and timestamps to dates without an error.
     """

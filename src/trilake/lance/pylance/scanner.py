@@ -196,7 +196,7 @@ class ScannerBuilder:
         return self._with(_strict_batch_size=flag("strict_batch_size", strict_batch_size))
 
     def batch_size_bytes(self, batch_size_bytes: int | None) -> Self:
-        """Set the maximum size of a batch in bytes, but at least one row; excludes ``strict_batch_size``."""
+        """Set the maximum size of a batch in bytes, but at least one row; not allowed with ``strict_batch_size``."""
         size = None if batch_size_bytes is None else _count("batch_size_bytes", batch_size_bytes, least=1)
         return self._with(_batch_bytes=size)
 

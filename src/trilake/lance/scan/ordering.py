@@ -90,7 +90,7 @@ def ordered(
 
 
 def ordered_found(snapshot: Snapshot, rows: pa.Table, orderings: Orderings) -> pa.Table:
-    """Sort the result of a search, which has row ids, by other columns than the distance."""
+    """Sort the result of a search, which has row ids, by columns other than the distance."""
     names = [o.column_name for o in orderings if o.column_name not in rows.schema.names]
     keys = rows
     for name in names:

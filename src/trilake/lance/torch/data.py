@@ -60,7 +60,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
     to_tensor_fn: replaces :func:`to_tensors`.
     sampler: selects the rows, instead of ``rank`` and ``shard_granularity``.
 
-    Raises ``InvalidArgumentError`` for parameters that exclude each other.
+    Raises ``InvalidArgumentError`` for mutually exclusive parameters.
 
     Example::
 

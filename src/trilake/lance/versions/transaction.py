@@ -208,7 +208,10 @@ def _from_message(value: Any, file: str) -> Any:
 
 
 def load(store: Store, version: int | None = None, listing: Listing | None = None) -> Manifest:
-    """Load the manifest of a version, by default the newest.  Raises ``TableNotFoundError`` and others."""
+    """Load the manifest of a version, by default the newest.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` and ``UnsupportedProtocolError``.
+    """
     listing = listing or list_versions(store)
     number = choose_version(store, listing, version)
     manifest = read_manifest(store, listing.key(number), number)

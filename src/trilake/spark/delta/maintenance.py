@@ -36,7 +36,7 @@ IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
 
 
 def many_runner(spark: SparkSession, store: Store, least: int) -> Runner:
-    """Runs at least so many tasks in a Spark job, and fewer in threads, which is faster than starting a job."""
+    """Run ``least`` or more tasks as a Spark job, and fewer in threads, which is faster than starting a job."""
     # Executors cannot see this process's memory.
     return run_here if store.uri.startswith("memory:") else SparkRunner(spark, least=least)
 

@@ -211,7 +211,7 @@ class foreach_batch:
         overwrite_schema: give the table the batch's columns.
         merge_schema, partition_by, properties, user_metadata, app_id, storage_options: as in :meth:`append`.
 
-        Raises ``InvalidArgumentError`` for arguments that exclude each other.
+        Raises ``InvalidArgumentError`` for mutually exclusive arguments.
 
         >>> import trilake
         >>> write = foreach_batch.overwrite("lake/latest", app_id="latest")

@@ -207,7 +207,7 @@ def _without_rows(spark: SparkSession, schema: StructType, alias: str | None) ->
 
 
 def _joins(frame: DataFrame, condition: Column) -> bool:
-    """Whether a Connect server considers a condition deterministic: whether it accepts a join by it."""
+    """Whether a Connect server considers a condition deterministic, and so accepts a join on it."""
     try:
         _ = frame.join(frame.sparkSession.range(0).toDF("__trilake_other"), condition).schema
     except AnalysisException as e:

@@ -206,7 +206,7 @@ def column_without_nulls(spark: SparkSession, column: Column) -> Column:
 
 
 def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
-    """The number at index ``place``, an int column; a null or an index out of range is not checked for.  The plan
+    """The number at index ``place``, an int column, which must be non-null and in range (not checked).  The plan
     carries the numbers without printing them: no job is needed, and each row reads an array of longs."""
     java = jvm(spark)
     expressions, types = java.org.apache.spark.sql.catalyst.expressions, java.org.apache.spark.sql.types

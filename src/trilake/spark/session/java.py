@@ -191,7 +191,7 @@ def _probe(executable: Path, modified: int) -> Java | str:
 
 
 def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
-    """Run a ``java`` that exits by itself; a string is the reason of a failure."""
+    """Run a ``java`` that exits by itself; if it fails, return the reason as a string."""
     try:
         return subprocess.run(
             [executable, *arguments],

@@ -1,4 +1,4 @@
-"""What a session decides about large tables, optimized writes and auto compaction, with delta-spark's names.
+"""Session settings for large tables, optimized writes and auto compaction, with delta-spark's names.
 
 ``spark.databricks.delta.optimizeWrite.enabled`` and ``spark.databricks.delta.autoCompact.enabled`` override table
 properties; an option of the write overrides both.

@@ -75,7 +75,7 @@ def with_arrow_types(df: DataFrame) -> DataFrame:
 
 
 def arrow_type(type_: T.DataType) -> T.DataType:
-    """The type that Arrow can represent instead.
+    """The type to send through Arrow: parts of void are nullable, and strings in maps.
 
     >>> arrow_type(T.ArrayType(T.NullType(), False)), arrow_type(T.LongType())
     (ArrayType(NullType(), True), LongType())
@@ -90,7 +90,7 @@ def arrow_type(type_: T.DataType) -> T.DataType:
         return T.ArrayType(arrow_type(type_.elementType), type_.containsNull or _is_void(type_.elementType))
     if isinstance(type_, T.MapType):
         kinds = (type_.keyType, type_.valueType)
-        # Spark 4.3 gives values of void another number than there are keys.
+        # With void values, Spark 4.3 returns a different number of values than of keys.
         key, value = (T.StringType() if _is_void(t) else arrow_type(t) for t in kinds)
         return T.MapType(key, value, type_.valueContainsNull or _is_void(type_.valueType))
     return type_

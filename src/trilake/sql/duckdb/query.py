@@ -374,7 +374,7 @@ def _as_of_to_at(sql: str) -> str | None:
 
 
 def _operand(cursor: Cursor) -> str:
-    """Skip a sum of literals, calls and expressions in brackets; its SQL."""
+    """Skip a sum of literals, calls and expressions in brackets; return its SQL."""
     first = cursor.at
     while True:
         cursor.accept_symbol("-")

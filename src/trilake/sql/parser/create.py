@@ -222,7 +222,7 @@ def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
 
 
 def parse_type(cursor: Cursor) -> str:
-    """Skip a type, such as ``array<int>`` or ``decimal(10, 2)``; its SQL."""
+    """Skip a type, such as ``array<int>`` or ``decimal(10, 2)``; return its SQL."""
     first, depth = cursor.at, 0
     token = cursor.take()
     if token.upper in ("INTERVAL", "TIMESTAMP", "DOUBLE", "LONG", "TIME"):

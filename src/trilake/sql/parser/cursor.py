@@ -154,7 +154,7 @@ class Cursor:
         return int(digits)
 
     def brackets(self) -> tuple[int, int]:
-        """Skip a pair of brackets; the positions of its content."""
+        """Skip a pair of brackets; return the positions of its content."""
         self.expect_symbol("(")
         start, depth = self.tokens[self.at - 1].end, 1
         while depth:
@@ -162,11 +162,11 @@ class Cursor:
         return start, self.tokens[self.at - 1].start
 
     def bracketed(self) -> str:
-        """Skip a pair of brackets; its content."""
+        """Skip a pair of brackets; return its content."""
         return self.sql[slice(*self.brackets())]
 
     def listed(self) -> list[str]:
-        """Skip a list, in brackets or up to the end; its items."""
+        """Skip a list, in brackets or up to the end; return its items."""
         return items(self.bracketed() if self.is_symbol("(") else self.sql_until())
 
     def sql_since(self, first: int) -> str:
@@ -174,11 +174,11 @@ class Cursor:
         return "" if first == self.at else self.sql[self.tokens[first].start : self.tokens[self.at - 1].end]
 
     def sql_until(self, *words: str, symbols: str = "") -> str:
-        """Skip up to one of the words or symbols outside all brackets; the SQL before it, without semicolons."""
+        """Skip up to one of the words or symbols outside all brackets; return the SQL before it, without semicolons."""
         return self.sql[slice(*self.until(*words, symbols=symbols))].rstrip("; \n\t")
 
     def until(self, *words: str, symbols: str = "") -> tuple[int, int]:
-        """Skip up to one of the words or symbols outside all brackets; the positions of the SQL before it."""
+        """Skip up to one of the words or symbols outside all brackets; return the positions of the SQL before it."""
         first, depth, cases, types = self.at, 0, 0, 0
         while self.token is not None:
             token, symbol = self.token, self.token.symbol
@@ -208,7 +208,7 @@ class Cursor:
         return self.at > 0 and self.is_symbol(".", ahead=-1)
 
     def rest(self) -> str:
-        """Skip to the end; the SQL up to there, without semicolons at its end."""
+        """Skip to the end; return the SQL up to there, without trailing semicolons."""
         first, self.at = self.at, len(self.tokens)
         last = next((i for i in reversed(range(first, self.at)) if self.tokens[i].symbol != ";"), None)
         return "" if last is None else self.sql[self.tokens[first].start : self.tokens[last].end]

@@ -12,7 +12,7 @@ from trilake.sql.parser.tokens import Token, depths, tokenize
 
 
 def requalified(sql: str, names: Mapping[tuple[str, ...], str]) -> str:
-    """Replace the qualifiers of columns: each of ``names``, in lower case, by its value; an empty value removes it.
+    """Replace the qualifiers of columns: each of ``names``, in lower case, with its value; an empty value removes it.
 
     The variables of a lambda hide them in its body.
 

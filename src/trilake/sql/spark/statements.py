@@ -56,7 +56,7 @@ def run(
     *,
     is_trilake: bool = False,
 ) -> DataFrame:
-    """Run one statement as ``spark.sql`` does; errors are Spark's errors, too."""
+    """Run one statement as ``spark.sql`` does; errors are also instances of Spark's exceptions."""
     live = tuple((frames or {}).values()) if kind(tokenize(sql)) in QUERIES else ()
     templates = {name: template_of(f) if live else f for name, f in (frames or {}).items()}
     with formatted(session, sql, templates) as plain:

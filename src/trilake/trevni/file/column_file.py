@@ -303,7 +303,7 @@ class _Request:
         return {number: self._cut(number) for number in self._numbers}
 
     def _rows(self, number: int) -> tuple[int, int]:
-        """Return the rows in the blocks read of a column."""
+        """Return the rows in the blocks of a column that were read."""
         first, last = self._ranges[number]
         rows = self._file.blocks(number).row_starts
         return (int(rows[first]), int(rows[last])) if first < last else (self._start, self._start)

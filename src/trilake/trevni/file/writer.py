@@ -376,7 +376,7 @@ def write(
         iterable of batches or tables, a mapping from names to arrays, or an iterable of rows (dictionaries).
     schema: for rows as dictionaries; by default inferred from the first rows.
 
-    The other parameters are those of :class:`TrevniWriter`, which also says how Arrow types are stored.
+    The other parameters are those of :class:`TrevniWriter`, which also documents how Arrow types are stored.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``UnknownOptionError`` and ``StorageError``.
 

@@ -349,7 +349,7 @@ def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | N
 
 
 def promotion(stored: ValueType, target: ValueType, column: str) -> Callable[[Any], Any] | None:
-    """Return the function that converts values to a wider type; ``None`` if they are the same."""
+    """Return the function that converts values to a compatible type; ``None`` if they stay the same."""
     if target in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
         return float
     if stored is ValueType.STRING and target is ValueType.BYTES:

@@ -67,7 +67,7 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
     r"""The files below a folder that the list of a streaming sink names; ``None`` without a list.
 
     ``keys`` are all files below the folder.  The list stays valid if the whole folder was moved.  Raises
-    ``CorruptFileError`` for a list with a gap or a malformed one, ``MissingFileError`` if a listed file does not exist.
+    ``CorruptFileError`` for a malformed list or one with a gap, ``MissingFileError`` if a listed file does not exist.
     """
     batches = sorted((int(m[1]), m[2] is not None) for m in map(_BATCH.fullmatch, keys) if m)
     if not batches:
@@ -104,7 +104,7 @@ def _paths(store: Store, key: str) -> list[str]:
 
 
 def _as_keys(store: Store, paths: Sequence[str], keys: Collection[str]) -> frozenset[str]:
-    """The paths below the folder; its former location follows from the first path."""
+    """The paths relative to the folder; the first path shows where the folder was when it was written."""
     if not paths:
         return frozenset()
     there = keys if isinstance(keys, (set, frozenset)) else set(keys)

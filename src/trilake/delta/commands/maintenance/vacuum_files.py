@@ -142,7 +142,7 @@ def nested_tables(paths: pa.ChunkedArray) -> list[str]:
 def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
     """Which files cannot come from a writer of a table created at ``born_ms``.
 
-    Such a file is older and has a generic name, or has another format than the table's data files.
+    Such a file is older and has a generic name, or its format is not that of the table's data files.
     """
     older = pc.less(files["modified_ms"], born_ms)
     # Names that only trilake or writers of change files use.

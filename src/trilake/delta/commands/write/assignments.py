@@ -45,8 +45,8 @@ class Target:
 def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dict[str, Target]:
     """Resolve the names of an assignment.
 
-    Raises ``SchemaMismatchError`` for an unknown column, ``InvalidArgumentError`` for a column that is assigned twice,
-    both in part and as a whole, or that is an identity column.
+    Raises ``SchemaMismatchError`` for an unknown column, and ``InvalidArgumentError`` for an identity column or one
+    that is assigned twice, or both as a whole and in part.
     """
     result: dict[str, Target] = {}
     for name in names:

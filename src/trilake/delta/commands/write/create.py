@@ -403,7 +403,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
 
 
 def clustering_of(table: TableDescription, metadata: Metadata, base: Snapshot | None) -> dict[str, str | None]:
-    """The metadata domain of the clustering columns; ``None`` removes it if only the replaced table has one."""
+    """The metadata domain of the clustering columns; ``None`` removes that of a replaced table."""
     if table.cluster_by:
         return {DOMAIN: chosen_clustering(metadata, table.cluster_by)}
     if base is not None and metadata.partition_columns and clustering_columns(base):

@@ -94,7 +94,7 @@ def vacuum_large(
     enforce_retention: bool,
     record: bool,
 ) -> LargeVacuum:
-    """Delete the files that no version within the retention needs, as
+    """Delete the files that no version within the retention needs, like
     :func:`trilake.delta.commands.maintenance.vacuum.vacuum`."""
     store = log.store
     head = log.head()

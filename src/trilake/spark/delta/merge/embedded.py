@@ -58,7 +58,7 @@ class EmbeddedMerge:
         self._job = job
 
     def can_run(self) -> str | None:
-        """Why the engine may give another result than Spark, or would not be faster; ``None`` if it can run."""
+        """Why the engine may return a different result than Spark, or would not be faster; ``None`` if it can run."""
         request = self._request
         return request if isinstance(request, str) else None
 

@@ -158,7 +158,7 @@ def _resolves(source: DataFrame, column: Column) -> bool:
 
 
 def alias_of(frame: DataFrame) -> str | None:
-    """A DataFrame's last alias, before columns were added; ``None`` if it has none."""
+    """The last alias of a DataFrame, to which columns may have been added since; ``None`` if it has none."""
     plan = connect_plan(frame)
     if plan is not None:  # Spark Connect, where plans are Python objects
         while type(plan).__name__ == "WithColumns":

@@ -1,6 +1,6 @@
 """Spark's own scan of the files of a Delta version; files are chosen when Spark plans a query.
 
-The files of a table with very many are listed only then: the query's conditions are applied while the checkpoint is
+If a table has very many files, they are listed only then: the query's conditions are applied while the checkpoint is
 read, part by part, so the driver and Spark hold only the matching files.  A query without a condition lists all files.
 """
 

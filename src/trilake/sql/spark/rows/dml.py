@@ -348,7 +348,7 @@ class _Through:
     short: Mapping[tuple[str, ...], str]
 
     def merge(self, merge: Merge) -> Merge:
-        """Rewrite a merge into the view to one into its table."""
+        """Rewrite a merge into the view as a merge into its table."""
         clauses = tuple(map(self.clause, merge.clauses))
         return replace(merge, condition=self.of_both(merge.condition), clauses=clauses)
 

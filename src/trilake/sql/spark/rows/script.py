@@ -50,8 +50,8 @@ _QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "MAP", "
 def run_script(
     session: SqlSession, sql: str, args: Args, *, run: Callable[[SqlSession, str, Args], DataFrame]
 ) -> DataFrame | None:
-    """Run a script; return the rows of its last statement, ``None`` for a script without trilake tables.  Raises an
-    error of a statement that no handler of the script handles."""
+    """Run a script; return the rows of its last statement, ``None`` for a script without trilake tables.  Raises the
+    error of a statement if no handler of the script matches it."""
     script = parse_script(with_parameters(session, sql, args))
     if not any(_names_trilake(session, t) for t in sql_in(script)):
         return None

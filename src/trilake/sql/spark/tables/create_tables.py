@@ -304,8 +304,8 @@ class CloneSource:
 
 
 def clone_source(session: SqlSession, call: Create) -> CloneSource:
-    """Open the source of CLONE.  Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for a view, for another
-    format than Delta and Parquet, and for a version of Parquet files."""
+    """Open the source of CLONE.  Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for a view, for a format
+    other than Delta and Parquet, and for a version of Parquet files."""
     assert call.clone_of is not None
     display_name = ".".join(call.clone_of)
     if isinstance(resolve(session, call.clone_of), View) or is_spark_view(session, call.clone_of):
