@@ -14,13 +14,12 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame
 
 from trilake.common.text import quote_name, quote_parts
 from trilake.spark.live_frames.connect import plans_in
-from trilake.spark.session.compat import column_of, column_string, expression_tree, is_column
-from trilake.spark.session.internals import items_of, java_column, plan_id, query_execution, say_once
+from trilake.spark.session.compat import column_string, is_column
+from trilake.spark.session.internals import plan_id, query_execution, say_once, with_names
 
 #: The limit on remembered frames.
 _FRAMES = 64
@@ -68,7 +67,8 @@ class FrameColumns:
                 columns = {n: columns[n] for n in columns.keys() - _numbers(joined).keys()}
             if not _numbers_in([expression], columns):
                 return expression
-            return cast(E, _renamed(cast(Column, expression), columns, alias))
+            qualified = {n: quote_parts([name] if alias is None else [alias, name]) for n, name in columns.items()}
+            return cast(E, with_names(cast(Column, expression), qualified))
         except (Py4JError, AttributeError, ImportError) as e:
             say_once("columns of toDF() are not found in conditions and values", e)
             return expression
@@ -151,14 +151,3 @@ def _numbers_in(columns: Iterable[Any], known: Iterable[int]) -> set[int]:
     if any(_CUT in string for string in strings):
         return known
     return known & {int(n) for string in strings for n in re.findall(r"#(\d+)", string)}
-
-
-def _renamed(column: Column, columns: dict[int, str], alias: str | None) -> Column:
-    expression, jvm = expression_tree(java_column(column)), cast(Any, SparkContext._jvm)
-    unresolved = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
-    exchange = jvm.java.util.HashMap()
-    for leaf in items_of(expression.collectLeaves()):
-        name = columns.get(int(leaf.exprId().id())) if leaf.nodeName() == "AttributeReference" else None
-        if name is not None:
-            exchange.put(leaf, unresolved.quotedString(quote_parts([name] if alias is None else [alias, name])))
-    return column_of(expression.transform(jvm.PythonUtils.toScalaMap(exchange)))  # a map is a partial function

@@ -39,9 +39,10 @@ import numpy as np
 import numpy.typing as npt
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.spark.session.compat import column_of, dataset_of, expression_of, is_connect
+from trilake.spark.session.compat import column_of, dataset_of, expression_of, expression_tree, is_connect
 
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
@@ -336,6 +337,19 @@ def sequence(spark: SparkSession, items: list[Any]) -> Any:
 def items_of(sequence: Any) -> list[Any]:
     """The items of a Scala sequence."""
     return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def with_names(column: Column, names: Mapping[int, str]) -> Column:
+    """Replace the attributes with these expression IDs by names, which may be qualified."""
+    machine: Any = SparkContext._jvm
+    expression = expression_tree(java_column(column))
+    unresolved = machine.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
+    exchange = machine.java.util.HashMap()
+    for leaf in items_of(expression.collectLeaves()):
+        name = names.get(int(leaf.exprId().id())) if leaf.nodeName() == "AttributeReference" else None
+        if name is not None:
+            exchange.put(leaf, unresolved.quotedString(name))
+    return column_of(expression.transform(machine.PythonUtils.toScalaMap(exchange)))  # a map is a partial function
 
 
 def hadoop_path(spark: SparkSession, uri: str) -> Any:
