@@ -23,14 +23,14 @@ from urllib.parse import parse_qs, unquote
 class Request:
     """One request that a client sent.
 
-    ``kind`` is GET, HEAD, PUT, DELETE, POST or LIST; ``key`` is below the bucket, for LIST the prefix; ``asked`` is the
-    range of a GET, the key that a LIST begins after, and ``if absent`` for a PUT that must not replace anything;
+    ``kind`` is GET, HEAD, PUT, DELETE, POST or LIST; ``key`` is below the bucket, for LIST the prefix; ``condition`` is
+    the range of a GET, the key that a LIST begins after, and ``if absent`` for a PUT that must not replace anything;
     ``size`` counts the bytes of the object that were sent either way.
     """
 
     kind: str
     key: str
-    asked: str
+    condition: str
     status: int
     size: int
 
@@ -60,11 +60,11 @@ def _recording(
             elif method == "GET":
                 request = Request("GET", path, environ.get("HTTP_RANGE", ""), 0, length)
             else:
-                asked = "if absent" if environ.get("HTTP_IF_NONE_MATCH") == "*" else ""
-                request = Request(method, path, asked, 0, sent)
+                condition = "if absent" if environ.get("HTTP_IF_NONE_MATCH") == "*" else ""
+                request = Request(method, path, condition, 0, sent)
             good = status[:1] in "23"
             requests.append(
-                Request(request.kind, request.key, request.asked, int(status[:3]), request.size if good else 0)
+                Request(request.kind, request.key, request.condition, int(status[:3]), request.size if good else 0)
             )
             return start_response(status, headers, *rest)
 

@@ -212,7 +212,7 @@ def test_append_reads_the_snapshot_and_writes_two_objects(s3: S3Server, trace: T
         next(t for t in trace.text if t.startswith("PUT part-")),
     ]
     commits = [r for r in trace.requests if r.key.endswith("11.json")]
-    assert [r.asked for r in commits] == ["if absent"]
+    assert [r.condition for r in commits] == ["if absent"]
     ours = len(trace.requests)
     trace.of(lambda: deltalake.write_deltalake(uri, rows(10), mode="append", storage_options=trace.options))
     assert ours <= len(trace.requests)
@@ -258,7 +258,7 @@ def test_scan_fetches_the_footer_and_requested_columns(large: str, trace: Trace)
     assert size > 4_000_000
     assert trace.of(lambda: opened.to_arrow(["k"])).num_rows == 200_000
     first, *others = trace.requests
-    assert first.asked == "bytes=-262144"
+    assert first.condition == "bytes=-262144"
     assert len(others) <= 5
     assert trace.fetched < 262_144 + size // 8
     assert trace.of(lambda: opened.to_arrow(["x"], "id = 70000")).num_rows == 1

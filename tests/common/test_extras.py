@@ -178,21 +178,21 @@ def test_names_load_or_name_what_to_install(hidden: str, rejected: set[str], wor
 def test_spark_names_without_pyspark_name_what_to_install(tmp_path: Path) -> None:
     _run(
         """
-        wanted = r'pip install "trilake\\[spark\\]"'
-        with pytest.raises(MissingDependencyError, match=wanted):
+        hint = r'pip install "trilake\\[spark\\]"'
+        with pytest.raises(MissingDependencyError, match=hint):
             trilake.session()
-        with pytest.raises(MissingDependencyError, match=wanted):
+        with pytest.raises(MissingDependencyError, match=hint):
             trilake.register(None)
-        with pytest.raises(MissingDependencyError, match=wanted):
+        with pytest.raises(MissingDependencyError, match=hint):
             trilake.DeltaTable
         trilake.write(rows, place + "/read")
-        with pytest.raises(MissingDependencyError, match=wanted):
+        with pytest.raises(MissingDependencyError, match=hint):
             trilake.read(None, place + "/read")
-        with pytest.raises(MissingDependencyError, match=wanted):
+        with pytest.raises(MissingDependencyError, match=hint):
             trilake.explain(None, place + "/read")
-        with pytest.raises(MissingDependencyError, match=wanted):
+        with pytest.raises(MissingDependencyError, match=hint):
             from trilake.spark.session.local import local_session
-        with pytest.raises(MissingDependencyError, match=wanted):
+        with pytest.raises(MissingDependencyError, match=hint):
             from delta.tables import DeltaTable
         trilake.write(rows, place + "/t")
         assert trilake.open(place + "/t").count() == 2

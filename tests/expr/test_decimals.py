@@ -118,9 +118,9 @@ def test_file_with_the_number_is_never_skipped(
     """A file whose only value is the number is read for every condition that it satisfies, and for no stricter one."""
     value, type_ = number
     column = pa.array([value], type_)
-    wanted = other[0]
+    rescaled = other[0]
     for stats in (ColumnStats(min=column, max=column, null_count=pa.array([0])), ColumnStats(value=column)):
-        for literal in (value, wanted):
+        for literal in (value, rescaled):
             for op, holds in (
                 ("=", value == literal),
                 ("<", value < literal),

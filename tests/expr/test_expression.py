@@ -181,11 +181,11 @@ def test_type_of_a_repeated_expression_is_cached() -> None:
     """And looked up again if the column has another type."""
     first, second = (pa.schema([("n", t), ("m", pa.int64())]) for t in (pa.int64(), pa.float64()))
     text = "n * 3 + m - 20261127"
-    with mock.patch.object(engine, "query", wraps=engine.query) as asked:
+    with mock.patch.object(engine, "query", wraps=engine.query) as spy:
         assert parse_expression(text, first).type == parse_expression(text, first).type == pa.int64()
-        assert asked.call_count == 1
+        assert spy.call_count == 1
         assert parse_expression(text, second).type == pa.float64()
-        assert asked.call_count == 2
+        assert spy.call_count == 2
 
 
 @pytest.mark.parametrize(

@@ -203,8 +203,8 @@ def test_filters(ds: LanceDataset, text: str) -> None:
     expected = LIVE.filter(condition.mask(LIVE))
     for columns in (["id"], ["name", "v"], None):
         found = ds.to_table(columns=columns, filter=text)
-        wanted = expected if columns is None else expected.select(columns)
-        assert found.to_pylist() == wanted.to_pylist()
+        projected = expected if columns is None else expected.select(columns)
+        assert found.to_pylist() == projected.to_pylist()
         assert ds.to_table(columns=columns, filter=text, use_stats=False).equals(found)
     assert ds.count_rows(text) == expected.num_rows
 

@@ -46,12 +46,12 @@ def _normalized(text: str, folder: Path) -> str:
 
 def _check(found: dict[str, tuple[BaseException | None, dict[str, Any]]], name: str) -> None:
     golden = Path(__file__).parent / name
-    shown = {k: told for k, (_, told) in found.items()}
+    shown = {k: message for k, (_, message) in found.items()}
     if os.environ.get("TRILAKE_RECORD"):
         golden.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
     problems = []
-    for mistake, (error, told) in found.items():
-        text = told["says"]
+    for mistake, (error, message) in found.items():
+        text = message["says"]
         if error is None:
             problems.append(f"{mistake}: nothing is said")
         elif not isinstance(error, TrilakeError | TypeError | ValueError) and "Analysis" not in type(error).__name__:

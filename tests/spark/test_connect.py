@@ -44,11 +44,11 @@ def rows(df):
 
 trilake.write(spark.createDataFrame(pa.table({"n": [1, 2, 3], "p": ["a", "b", "b"]})), path, partition_by="p")
 spark.sql("SELECT 4L AS n, 'c' AS p").write.format("delta").mode("append").save(path)
-wanted = [(1, "a"), (2, "b"), (3, "b"), (4, "c")]
+expected = [(1, "a"), (2, "b"), (3, "b"), (4, "c")]
 table = trilake.DeltaTable.forPath(spark, path)
 df = trilake.read(spark, path)
-assert rows(df) == rows(table.toDF()) == rows(spark.read.format("delta").load(path)) == wanted
-assert rows(trilake.read(spark, path, version=0, filter="p = 'b'")) == wanted[1:3]
+assert rows(df) == rows(table.toDF()) == rows(spark.read.format("delta").load(path)) == expected
+assert rows(trilake.read(spark, path, version=0, filter="p = 'b'")) == expected[1:3]
 assert "read by Spark's native scan" in str(table.explain())
 plan = df._explain_string()
 assert "FileScan parquet" in plan and "BatchScan" not in plan, plan
@@ -58,7 +58,7 @@ table.update(aliased["n"] == 4, {"p": F.concat(aliased["p"], F.lit(""))})
 table.delete(table.toDF().alias("u")["n"] == 5)
 merge = table.alias("t").merge(aliased.where("n = 6").alias("s"), F.col("t.n") == F.col("s.n"))
 merge.whenMatchedDelete(table.toDF().alias("u")["p"] == "b").execute()
-assert rows(table.toDF()) == wanted
+assert rows(table.toDF()) == expected
 
 # What is made of a frame shows the newest rows; a frame that is cached, and one that is being written, stay.
 again, other = path + "-again", spark.createDataFrame([(1, "x"), (3, "y")], "n long, o string")
@@ -151,7 +151,7 @@ trilake.install(spark)
 query = spark.sql(f"SELECT n, p FROM delta.`{path}` WHERE n > :low", args={"low": 2})
 joined = spark.sql(f"SELECT q.n, t.p FROM {{q}} q JOIN delta.`{path}` t USING (n)", q=query.where("n < 4"))
 spark.sql(f"CREATE TEMPORARY VIEW seen AS SELECT n FROM delta.`{path}`")
-assert rows(query) == wanted[2:] and rows(joined) == wanted[2:3] and query.columns == ["n", "p"]
+assert rows(query) == expected[2:] and rows(joined) == expected[2:3] and query.columns == ["n", "p"]
 trilake.write(pa.table({"n": [5], "p": ["c"]}), path, mode="append")
 assert rows(spark.sql("SELECT count(*) FROM seen")) == [(5,)]
 spark.range(2).createOrReplaceTempView("seen")
@@ -205,7 +205,7 @@ for of in ("DESCRIBE DETAIL", "OPTIMIZE", "VACUUM", "DELETE FROM", "TRUNCATE TAB
         assert "view" in str(e).lower() or "PARSE_SYNTAX_ERROR" in str(e) or "relation" in str(e), (of, e)
 entry = entries.Entry("default", "plain", "VIEW")
 entries.change_view(SparkSession._instantiatedSession, entry, f"SELECT n AS x,\\n p AS y FROM delta.`{path}`")
-assert rows(spark.sql("SELECT a, b FROM plain")) == rows(spark.table("plain")) == wanted
+assert rows(spark.sql("SELECT a, b FROM plain")) == rows(spark.table("plain")) == expected
 
 # Streams in queries, and a name that nothing is called by, where no row would tell.
 for of in ("STREAM(made)", "STREAM made", f"STREAM delta.`{path}`", "STREAM(default.made) AS u"):

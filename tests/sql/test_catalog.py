@@ -35,9 +35,9 @@ def _entries(spark: SparkSession) -> list[str]:
 def test_table_created_by_the_catalog_has_a_log(sql: SparkSession, tmp_path: Path) -> None:
     """It failed with UNKNOWN_OPTION."""
     path = f"{tmp_path}/t"
-    told = {"schema": _COLUMNS, "description": "why", "delta.appendOnly": True}
+    options = {"schema": _COLUMNS, "description": "why", "delta.appendOnly": True}
     for name, place in (("made", None), ("made_too", path)):
-        frame = sql.catalog.createTable(name, path=place, source="delta", **told)
+        frame = sql.catalog.createTable(name, path=place, source="delta", **options)
         assert (frame.columns, frame.count()) == (["id", "s"], 0)
         sql.sql(f"INSERT INTO {name} VALUES (1, 'a')")
         detail = sql.sql(f"DESCRIBE DETAIL {name}").collect()[0]

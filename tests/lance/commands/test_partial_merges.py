@@ -40,9 +40,9 @@ def test_columns_missing_in_the_source_keep_their_values() -> None:
     made = begun()
     source = pa.table({"x": [30.0, 20.0, 70.0], "id": [3, 2, 7]})
     assert made.merge_insert("id").when_matched_update_all().execute(source) == stats(0, 2, 0)
-    wanted = ROWS.to_pylist()
-    wanted[1]["x"], wanted[2]["x"] = 20.0, 30.0
-    assert made.to_table().sort_by("id").to_pylist() == wanted
+    expected = ROWS.to_pylist()
+    expected[1]["x"], expected[2]["x"] = 20.0, 30.0
+    assert made.to_table().sort_by("id").to_pylist() == expected
     assert made.schema.equals(ROWS.schema)
     made.validate()
 

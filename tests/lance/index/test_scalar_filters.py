@@ -263,9 +263,9 @@ def test_timestamps_of_other_units_than_the_literal(unit: str, zone: str | None)
     texts += [f"t IN (timestamp '{a}', timestamp '{b}')" for a in TIMES for b in TIMES]
     many = ", ".join(f"timestamp '1970-01-01 00:00:00.{i:06}'" for i in range(100))
     texts += [f"t IN ({many})"]
-    wanted = [plain(made, text) for text in texts]
+    expected = [plain(made, text) for text in texts]
     made.create_scalar_index("t", "BTREE")
-    assert [by_index(made, text) for text in texts] == wanted
+    assert [by_index(made, text) for text in texts] == expected
     assert "ScalarIndexQuery" in made.scanner(filter=texts[0]).explain_plan()
 
 

@@ -43,25 +43,25 @@ class RecordedProgress(FragmentWriteProgress):
 
 
 def test_write_accepts_every_source(tmp_path: Path) -> None:
-    wanted = pa.table({"a": [1.0, 2.0], "b": [20, 30]})
+    expected = pa.table({"a": [1.0, 2.0], "b": [20, 30]})
     narrow = pa.table({"a": [1.0, 2.0], "b": pa.array([20, 30], pa.int32())})
-    pq.write_to_dataset(wanted, tmp_path / "parquet")
+    pq.write_to_dataset(expected, tmp_path / "parquet")
     given: list[tuple[pa.Schema | None, Any]] = [
-        (None, wanted),
-        (None, wanted.to_batches()[0]),
-        (None, wanted.to_pandas()),
-        (None, pl.from_arrow(wanted)),
-        (wanted.schema, wanted.to_batches()),
-        (wanted.schema, iter(narrow.to_batches())),
-        (None, wanted.to_reader()),
+        (None, expected),
+        (None, expected.to_batches()[0]),
+        (None, expected.to_pandas()),
+        (None, pl.from_arrow(expected)),
+        (expected.schema, expected.to_batches()),
+        (expected.schema, iter(narrow.to_batches())),
+        (None, expected.to_reader()),
         (None, ds.dataset(tmp_path / "parquet")),
         (None, ds.dataset(tmp_path / "parquet").scanner()),
     ]
     for i, (schema, rows) in enumerate(given):
-        assert lance.write_dataset(rows, tmp_path / str(i), schema=schema).to_table() == wanted
+        assert lance.write_dataset(rows, tmp_path / str(i), schema=schema).to_table() == expected
     again = lance.dataset(tmp_path / "0")
-    assert lance.write_dataset(again, tmp_path / "again").to_table() == wanted
-    assert lance.write_dataset(again.to_batches(), tmp_path / "more", schema=again.schema).to_table() == wanted
+    assert lance.write_dataset(again, tmp_path / "again").to_table() == expected
+    assert lance.write_dataset(again.to_batches(), tmp_path / "more", schema=again.schema).to_table() == expected
 
 
 def test_write_errors(uri: Path, made: LanceDataset) -> None:
@@ -115,11 +115,11 @@ def test_append_may_create_a_dataset(uri: Path) -> None:
 
 
 def test_write_progress(tmp_path: Path) -> None:
-    told = RecordedProgress()
-    lance.write_dataset(pa.table({"a": range(10)}), tmp_path / "a", max_rows_per_file=5, progress=told)
-    assert (len(told.begun), len(told.done)) == (2, 2)
-    fragments = write_fragments(pa.table({"a": range(1024)}), tmp_path / "b", max_rows_per_file=512, progress=told)
-    assert (len(fragments), len(told.begun)) == (2, 4)
+    progress = RecordedProgress()
+    lance.write_dataset(pa.table({"a": range(10)}), tmp_path / "a", max_rows_per_file=5, progress=progress)
+    assert (len(progress.begun), len(progress.done)) == (2, 2)
+    fragments = write_fragments(pa.table({"a": range(1024)}), tmp_path / "b", max_rows_per_file=512, progress=progress)
+    assert (len(fragments), len(progress.begun)) == (2, 4)
 
 
 def test_file_system_write_progress(tmp_path: Path) -> None:

@@ -84,10 +84,10 @@ def test_row_id_filter_reads_only_its_row(made: LanceDataset) -> None:
 def test_row_id_condition_is_not_evaluated_on_rows(made: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """It took longer than reading the rows, as every fragment checked all ids."""
 
-    def asked(self: Filter, rows: pa.Table) -> Any:
-        raise AssertionError(f"{self.sql} is asked of {rows.num_rows} rows")
+    def fail(self: Filter, rows: pa.Table) -> Any:
+        raise AssertionError(f"{self.sql} is evaluated on {rows.num_rows} rows")
 
-    monkeypatch.setattr(Filter, "mask", asked)
+    monkeypatch.setattr(Filter, "mask", fail)
     two = f"{place(2)}, {place(9)}"
     for condition in (
         f"_rowid IN ({two}, {place(1)})",
@@ -96,7 +96,7 @@ def test_row_id_condition_is_not_evaluated_on_rows(made: LanceDataset, monkeypat
     ):
         assert made.to_table(["id"], filter=condition)["id"].to_pylist() == [2, 9]
         assert made.count_rows(condition) == 2
-    with pytest.raises(AssertionError, match="is asked"):
+    with pytest.raises(AssertionError, match="is evaluated"):
         made.to_table(filter=f"_rowid = {place(2)} AND kind = 'c'")
 
 

@@ -69,8 +69,8 @@ def test_merge_is_equal_with_and_without_spark(session: SparkSession, uri: str, 
     start.restore()
     snapshot, expected = here(lance.dataset(uri).snapshot, what, pa.Table.from_pandas(rows.toPandas()))
     assert stats == expected
-    wanted = lance.LanceDataset.of(snapshot, uri).to_table().sort_by("id")
-    assert found.to_table().sort_by("id") == wanted
+    merged = lance.LanceDataset.of(snapshot, uri).to_table().sort_by("id")
+    assert found.to_table().sort_by("id") == merged
 
 
 def test_backquoted_names_can_be_merged(session: SparkSession, tmp_path: Path) -> None:

@@ -91,10 +91,10 @@ def test_alias_of_a_frame_is_kept(session: SparkSession, table: str) -> None:
 
 
 def test_requested_version_is_kept(session: SparkSession, table: str) -> None:
-    asked = session.read.format("delta").option("versionAsOf", 0).load(table)
+    at_version = session.read.format("delta").option("versionAsOf", 0).load(table)
     behind = session.read.format("delta").load(f"{table}@v0")
     append(table, 3)
-    assert ids(asked) == ids(behind) == [1, 2]
+    assert ids(at_version) == ids(behind) == [1, 2]
 
 
 def test_cached_frame_is_kept(session: SparkSession, table: str) -> None:

@@ -61,8 +61,8 @@ def test_columns_are_matched_by_id_not_by_name(
     files = swapped(tmp_path)
     df = native_frame(spark, listed(**files, vectors=vectors))
     assert df.schema == T.StructType([f for _, f in files["output"]]), "no ids in the result"
-    wanted = [(1, 10, (5, 50), None), (2, 20, (6, 60), None)]
-    assert rows(df) == wanted[len(vectors) :]
+    expected = [(1, 10, (5, 50), None), (2, 20, (6, 60), None)]
+    assert rows(df) == expected[len(vectors) :]
     # Spark would check `y` against the statistics of the file's column with that name.
     assert df.where("y = 2").count() == 1
     assert df.where("s.v = 6 AND x = 20").count() == 1

@@ -42,12 +42,12 @@ def written(type_: Any, values: list[Any], *, plain: bool = False) -> bytes:
     return other.getvalue()
 
 
-def read(data: bytes, wanted: Any, default: Any, **options: Any) -> list[Any]:
-    return [row["a"] for row in read_avro(data, struct(("a", wanted, default), name="R"), **options)]
+def read(data: bytes, reader_type: Any, default: Any, **options: Any) -> list[Any]:
+    return [row["a"] for row in read_avro(data, struct(("a", reader_type, default), name="R"), **options)]
 
 
 @pytest.mark.parametrize(
-    ("stored", "values", "wanted", "default", "expected"),
+    ("stored", "values", "reader_type", "default", "expected"),
     [
         ("int", [1, 2], ["null", "int"], None, [1, 2]),
         ("int", [1, 2], ["string", "double"], "z", [1.0, 2.0]),
@@ -70,14 +70,14 @@ def read(data: bytes, wanted: Any, default: Any, **options: Any) -> list[Any]:
     ],
 )  # fmt: skip
 def test_present_fields_are_read(
-    stored: Any, values: list[Any], wanted: Any, default: Any, expected: list[Any]
+    stored: Any, values: list[Any], reader_type: Any, default: Any, expected: list[Any]
 ) -> None:
     """The default is only for fields missing in the file."""
-    assert read(written(stored, values), wanted, default) == expected
+    assert read(written(stored, values), reader_type, default) == expected
 
 
 @pytest.mark.parametrize(
-    ("stored", "values", "wanted", "default", "message"),
+    ("stored", "values", "reader_type", "default", "message"),
     [
         (["null", "int"], [1, None], "int", 0, "null"),
         (["null", "int"], [1], ["null", "string"], None, "branch"),
@@ -93,23 +93,23 @@ def test_present_fields_are_read(
     ],
 )  # fmt: skip
 def test_values_outside_the_schema_raise(
-    stored: Any, values: list[Any], wanted: Any, default: Any, message: str
+    stored: Any, values: list[Any], reader_type: Any, default: Any, message: str
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=message):
-        read(written(stored, values), wanted, default)
+        read(written(stored, values), reader_type, default)
 
 
 def test_aliases_of_fields_and_branches() -> None:
-    wanted = struct(name="R")
-    wanted["fields"] = [{"name": "new", "type": ["null", {**S, "name": "T", "aliases": ["S"]}], "aliases": ["a"]}]
-    assert list(read_avro(written(["null", S], [{"x": 1}, None]), wanted)) == [{"new": {"x": 1}}, {"new": None}]
+    reader_type = struct(name="R")
+    reader_type["fields"] = [{"name": "new", "type": ["null", {**S, "name": "T", "aliases": ["S"]}], "aliases": ["a"]}]
+    assert list(read_avro(written(["null", S], [{"x": 1}, None]), reader_type)) == [{"new": {"x": 1}}, {"new": None}]
 
 
 def test_branch_names_of_the_requested_schema() -> None:
     stored = ["null", "int", "string"]
-    wanted = ["null", "long", "bytes"]
-    assert read(written(stored, [1, "x", None]), wanted, None, tagged=True) == [("long", 1), ("bytes", b"x"), None]
-    assert read(written("int", [1]), wanted, None, tagged=True) == [("long", 1)]
+    reader_type = ["null", "long", "bytes"]
+    assert read(written(stored, [1, "x", None]), reader_type, None, tagged=True) == [("long", 1), ("bytes", b"x"), None]
+    assert read(written("int", [1]), reader_type, None, tagged=True) == [("long", 1)]
     assert read(written(["int"], [1]), "long", 0, tagged=True) == [1]
 
 
@@ -118,9 +118,9 @@ def test_files_without_a_schema() -> None:
     assert read(plain, ["null", "int"], None) == [1, None]
     others = struct(("b", ["null", "int"], None), ("c", {"type": "array", "items": S}, []), name="R")
     assert list(read_avro(plain, others)) == [{"b": None, "c": []}] * 2
-    for wanted, default in (("int", 0), (["null", "string"], None), (S, {"x": 0}), (INTS, [])):
+    for reader_type, default in (("int", 0), (["null", "string"], None), (S, {"x": 0}), (INTS, [])):
         with pytest.raises(SchemaMismatchError, match=r"has 'a/int' where the schema has 'a"):
-            read(plain, wanted, default)
+            read(plain, reader_type, default)
     assert read(written("int", [1, 2], plain=True), "double", 0) == [1.0, 2.0]
     assert read(written("bytes", [b"x"], plain=True), "string", "") == ["x"]
     with pytest.raises(SchemaMismatchError, match="not a UTF-8 string"):

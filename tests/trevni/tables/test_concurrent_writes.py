@@ -72,24 +72,24 @@ def _visible_rows(store: Store) -> list[int]:
 )
 def test_concurrent_exclusive_writes_are_serialized(modes: str, ids: tuple[str, str]) -> None:
     """The second write runs completely at each call of the first; both found the folder empty."""
-    told = set[tuple[str, ...]]()
+    observed = set[tuple[str, ...]]()
     mode, other = modes.split()
     for nth in count(1):
         outcomes, seen = _raced(mode, other, ids, nth)
         if len(outcomes) == 1:
             break
-        told.add(outcomes)
+        observed.add(outcomes)
         assert len(seen) == 1
         assert outcomes[seen[0] - 1] == "written"
         assert outcomes != ("written", "written") or "overwrite" in (mode, other)
     rejected = {"error": "TableExistsError", "ignore": "nothing", "overwrite": "written"}
-    assert told <= {
+    assert observed <= {
         ("written", rejected[other]),
         (rejected[mode], "written"),
         # It made no progress during the wait.
         ("WriteFailedError", "written"),
     }
-    assert len(told) > 1
+    assert len(observed) > 1
 
 
 def test_appends_do_not_wait() -> None:

@@ -38,8 +38,8 @@ def _append(df: DataFrame, path: str, change_concurrently: Callable[[], object] 
         change_concurrently()
         return finish_write(log, plan, written, run=run)
 
-    asked = WriteRequest(**{"mode": "append", "schema": from_spark(df.schema), **request})
-    write_dataframe(df, path, {}, asked, finish=finish)
+    write = WriteRequest(**{"mode": "append", "schema": from_spark(df.schema), **request})
+    write_dataframe(df, path, {}, write, finish=finish)
     return bool(trilake.open(path).history(1).to_pylist()[0]["isBlindAppend"])
 
 

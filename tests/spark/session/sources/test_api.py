@@ -30,14 +30,14 @@ class _Counting:
 
     def __init__(self, newest: int) -> None:
         self.newest = newest
-        self.asked: list[int] = []
+        self.starts: list[int] = []
 
     def initialOffset(self) -> dict[str, Any]:
         return {"n": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:
         assert isinstance(limit, source_api.ReadAllAvailable)
-        self.asked.append(start["n"])
+        self.starts.append(start["n"])
         return {"n": max(self.newest, start["n"])}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
@@ -61,7 +61,7 @@ def test_release_without_limits_continues_after_its_last_batch(monkeypatch: pyte
     assert again.partitions({"n": 5}, {"n": 5}) == []
     inner.newest = 7
     assert again.latestOffset() == {"n": 7}
-    assert inner.asked == [0, 3, 5]
+    assert inner.starts == [0, 3, 5]
 
 
 def test_unsupported_limit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +95,10 @@ def test_stream_of_a_name_with_unsupported_limit_is_rejected(
         monkeypatch.setattr(source_api, "HAS_ADMISSION", False)
         with pytest.raises(UnsupportedSparkError, match="maxBytesPerTrigger"):
             spark.readStream.option("maxBytesPerTrigger", "1m").table("streamed_with_limits")
-        asked: list[str] = []
-        monkeypatch.setattr(stream_writer, "session_options", lambda _, place, given: asked.append(place) or given)
+        lookups: list[str] = []
+        monkeypatch.setattr(stream_writer, "session_options", lambda _, place, given: lookups.append(place) or given)
         assert spark.readStream.table("streamed_with_limits").columns == ["id"]
-        assert len(asked) == 1, "the process that plans the stream has none of the session's credentials"
+        assert len(lookups) == 1, "the process that plans the stream has none of the session's credentials"
     finally:
         spark.sql("DROP TABLE streamed_with_limits")
 
