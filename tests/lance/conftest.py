@@ -17,5 +17,5 @@ def uri(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def made(uri: Path) -> LanceDataset:
+def dataset(uri: Path) -> LanceDataset:
     return lance.write_dataset(TABLE, uri)

@@ -53,9 +53,11 @@ ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def ds() -> LanceDataset:
-    made = write_first(ROWS, "memory://lance-reading", mode="overwrite", max_rows_per_file=512, max_rows_per_group=64)
-    made.delete("id % 5 = 0")
-    return made
+    dataset = write_first(
+        ROWS, "memory://lance-reading", mode="overwrite", max_rows_per_file=512, max_rows_per_group=64
+    )
+    dataset.delete("id % 5 = 0")
+    return dataset
 
 
 LIVE = ROWS.filter(pc.not_equal(pc.bit_wise_and(pc.multiply(ROWS["id"], 0), 0), 1)).filter(
@@ -287,13 +289,13 @@ def test_take_reads_few_bytes() -> None:
 
 def test_versions_and_time_travel(tmp_path: Path) -> None:
     start = dt.datetime.now()  # noqa: DTZ005 - as users of the format write it
-    made = write_first(ROWS.select(["id"]), tmp_path / "t")
+    dataset = write_first(ROWS.select(["id"]), tmp_path / "t")
     write_first(ROWS.select(["id"]), tmp_path / "t", mode="append")
-    assert [v["version"] for v in made.versions()] == [1, 2]
-    assert all(start <= v["timestamp"] <= dt.datetime.now() for v in made.versions())  # noqa: DTZ005
-    assert (made.version, made.latest_version) == (1, 2)
-    assert made.checkout_version(2).count_rows() == 2 * N
-    second = made.versions()[1]["timestamp"]
+    assert [v["version"] for v in dataset.versions()] == [1, 2]
+    assert all(start <= v["timestamp"] <= dt.datetime.now() for v in dataset.versions())  # noqa: DTZ005
+    assert (dataset.version, dataset.latest_version) == (1, 2)
+    assert dataset.checkout_version(2).count_rows() == 2 * N
+    second = dataset.versions()[1]["timestamp"]
     assert lance.dataset(tmp_path / "t", asof=second).version == 1
     assert lance.dataset(tmp_path / "t", asof=(second + dt.timedelta(seconds=1)).isoformat()).version == 2
     with pytest.raises(VersionNotFoundError, match="before the first"):
@@ -303,8 +305,8 @@ def test_versions_and_time_travel(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError) as caught:
         lance.dataset(tmp_path / "other")
     assert isinstance(caught.value, ValueError)
-    made.checkout_latest()
-    assert made.version == 2
+    dataset.checkout_latest()
+    assert dataset.version == 2
 
 
 def test_pickles(ds: LanceDataset) -> None:

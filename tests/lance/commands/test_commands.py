@@ -93,8 +93,8 @@ def test_append_requires_a_matching_schema() -> None:
         with pytest.raises(SchemaMismatchError) as caught:
             lance.write_dataset(bad, ds.uri, mode="append")
         assert isinstance(caught.value, OSError)
-    made = lance.write_dataset(pa.table({"t": ["a"], "id": pa.array([1], pa.int8())}), ds.uri, mode="append")
-    assert rows_of(made)[-1] == {"id": 1, "t": "a"}
+    dataset = lance.write_dataset(pa.table({"t": ["a"], "id": pa.array([1], pa.int8())}), ds.uri, mode="append")
+    assert rows_of(dataset)[-1] == {"id": 1, "t": "a"}
     keys = [m.key for m in ds.snapshot.store.list("data")]
     assert len(keys) == 4  # failed writes leave no files
     fewer = lance.write_dataset(pa.table({"id": [7]}), ds.uri, mode="append")  # files of 2.x may lack columns
@@ -339,8 +339,8 @@ def test_drop_and_alter_columns() -> None:
     assert ds.schema.field("id").type == pa.int32()
     assert [r["id"] for r in rows_of(ds)] == list(range(300))
     ds.drop_columns(["id"])
-    made = lance.write_dataset(ds.to_table(), ds.uri, mode="append")
-    assert made.to_table()["text"].to_pylist() == ROWS["t"].to_pylist() * 2
+    dataset = lance.write_dataset(ds.to_table(), ds.uri, mode="append")
+    assert dataset.to_table()["text"].to_pylist() == ROWS["t"].to_pylist() * 2
     ds = lance.dataset(ds.uri)
     ds.alter_columns({"path": "text", "nullable": False})
     assert not ds.schema.field("text").nullable

@@ -22,7 +22,7 @@ from trilake.lance.versions import holds, transaction
 from trilake.lance.versions.versions import list_versions
 
 
-def made(uri: str, count: int = 4) -> LanceDataset:
+def new_dataset(uri: str, count: int = 4) -> LanceDataset:
     return lance.write_dataset(pa.table({"a": list(range(count))}), f"memory://meanwhile-{uri}", mode="overwrite")
 
 
@@ -32,14 +32,14 @@ def column(dataset: Any, name: str) -> list[Any]:
 
 
 def test_insert_sees_concurrent_delete_of_its_key() -> None:
-    ours = made("insert")
+    ours = new_dataset("insert")
     lance.dataset(ours.uri).delete("a = 1")
     ours.merge_insert("a").when_not_matched_insert_all().execute(pa.table({"a": [1, 2]}))
     assert column(lance.dataset(ours.uri), "a") == [0, 1, 2, 3]
 
 
 def test_merge_retries_until_its_timeout() -> None:
-    ours = made("timeout")
+    ours = new_dataset("timeout")
     lance.dataset(ours.uri).delete("a = 1")
     merge = ours.merge_insert("a").when_not_matched_insert_all().when_matched_update_all()
     with pytest.raises(ConflictError):
@@ -51,14 +51,14 @@ def test_merge_retries_until_its_timeout() -> None:
 
 
 def test_delete_after_concurrent_merge_insert() -> None:
-    ours = made("delete")
+    ours = new_dataset("delete")
     lance.dataset(ours.uri).merge_insert("a").when_not_matched_insert_all().execute(pa.table({"a": [1, 2]}))
     ours.delete("a = 1")
     assert column(lance.dataset(ours.uri), "a") == [0, 2, 3]
 
 
 def test_index_of_a_concurrently_dropped_column_is_rejected() -> None:
-    made("ids").add_columns({"b": "a"})
+    new_dataset("ids").add_columns({"b": "a"})
     ours, other = (lance.dataset("memory://meanwhile-ids") for _ in range(2))
     other.drop_columns(["b"])
     other.add_columns({"c": "a + 10"})
@@ -70,7 +70,7 @@ def test_index_of_a_concurrently_dropped_column_is_rejected() -> None:
 
 
 def test_concurrently_dropped_index_stays_dropped() -> None:
-    made("indices").create_scalar_index("a", "BTREE")
+    new_dataset("indices").create_scalar_index("a", "BTREE")
     lance.write_dataset(pa.table({"a": [9]}), "memory://meanwhile-indices", mode="append")
     ours, other = (lance.dataset("memory://meanwhile-indices") for _ in range(2))
     other.drop_index("a_idx")
@@ -81,7 +81,7 @@ def test_concurrently_dropped_index_stays_dropped() -> None:
 
 def test_index_name_taken_concurrently_is_rejected() -> None:
     """Both were acknowledged, and the later one silently removed the other."""
-    made("names").add_columns({"b": "a + 10"})
+    new_dataset("names").add_columns({"b": "a + 10"})
     ours, other = (lance.dataset("memory://meanwhile-names") for _ in range(2))
     other.create_scalar_index("b", "BTREE", name="i")
     with pytest.raises(IndexExistsError, match="another column"):
@@ -91,7 +91,7 @@ def test_index_name_taken_concurrently_is_rejected() -> None:
 
 def test_index_on_concurrently_renamed_column_is_rejected() -> None:
     """The error said that the index name belonged to another column."""
-    made("renamed")
+    new_dataset("renamed")
     ours, other = (lance.dataset("memory://meanwhile-renamed") for _ in range(2))
     other.create_scalar_index("a", "BTREE")
     other.alter_columns({"path": "a", "name": "b"})
@@ -102,7 +102,7 @@ def test_index_on_concurrently_renamed_column_is_rejected() -> None:
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_concurrent_index_is_replaced_only_with_replace(replace: bool) -> None:
-    made("replaced")
+    new_dataset("replaced")
     ours, other = (lance.dataset("memory://meanwhile-replaced") for _ in range(2))
     other.create_scalar_index("a", "BTREE")
     before = other.list_indices()[0]["uuid"]
@@ -116,7 +116,7 @@ def test_concurrent_index_is_replaced_only_with_replace(replace: bool) -> None:
 
 
 def test_cleanup_keeps_a_concurrently_tagged_version() -> None:
-    ours = made("tags")
+    ours = new_dataset("tags")
     lance.write_dataset(pa.table({"a": [7]}), ours.uri, mode="overwrite")
     original = cleanup.own_keys
 
@@ -145,7 +145,7 @@ def between(what: str, call: Any) -> Any:
 
 
 def old_and_new(uri: str) -> LanceDataset:
-    ours = made(uri)
+    ours = new_dataset(uri)
     lance.write_dataset(pa.table({"a": [7]}), ours.uri, mode="overwrite")
     return ours
 

@@ -37,32 +37,32 @@ def stats(inserted: int, updated: int, deleted: int) -> dict[str, int]:
 
 
 def test_columns_missing_in_the_source_keep_their_values() -> None:
-    made = begun()
+    dataset = begun()
     source = pa.table({"x": [30.0, 20.0, 70.0], "id": [3, 2, 7]})
-    assert made.merge_insert("id").when_matched_update_all().execute(source) == stats(0, 2, 0)
+    assert dataset.merge_insert("id").when_matched_update_all().execute(source) == stats(0, 2, 0)
     expected = ROWS.to_pylist()
     expected[1]["x"], expected[2]["x"] = 20.0, 30.0
-    assert made.to_table().sort_by("id").to_pylist() == expected
-    assert made.schema.equals(ROWS.schema)
-    made.validate()
+    assert dataset.to_table().sort_by("id").to_pylist() == expected
+    assert dataset.schema.equals(ROWS.schema)
+    dataset.validate()
 
 
 def test_key_only_sources_and_nested_keys() -> None:
-    made = begun()
-    assert made.merge_insert("id").when_matched_update_all().execute(ROWS.select(["id"])) == stats(0, 4, 0)
-    assert made.to_table().sort_by("id").equals(ROWS)
+    dataset = begun()
+    assert dataset.merge_insert("id").when_matched_update_all().execute(ROWS.select(["id"])) == stats(0, 4, 0)
+    assert dataset.to_table().sort_by("id").equals(ROWS)
     both = pa.table({"s": ["b", "b"], "id": [2, 3], "x": [0.0, 0.0]})
-    assert made.merge_insert(["s", "id"]).when_matched_update_all().execute(both) == stats(0, 1, 0)
-    assert made.to_table(filter="x = 0.0")["id"].to_pylist() == [2]
-    assert made.merge_insert("id").when_matched_delete().execute(ROWS.select(["id"]).slice(0, 1)) == stats(0, 0, 1)
+    assert dataset.merge_insert(["s", "id"]).when_matched_update_all().execute(both) == stats(0, 1, 0)
+    assert dataset.to_table(filter="x = 0.0")["id"].to_pylist() == [2]
+    assert dataset.merge_insert("id").when_matched_delete().execute(ROWS.select(["id"]).slice(0, 1)) == stats(0, 0, 1)
 
 
 def test_inserted_rows_get_nulls_in_nullable_columns() -> None:
     texts = pa.table({"id": ["1", "2"], "s": ["a", "b"], "t": ["c", "d"]})
-    made = begun(texts)
-    merge = made.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    dataset = begun(texts)
+    merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     assert merge.execute(pa.table({"id": ["2", "9"], "t": ["y", "z"]})) == stats(1, 1, 0)
-    assert [tuple(r.values()) for r in made.to_table().to_pylist()] == [
+    assert [tuple(r.values()) for r in dataset.to_table().to_pylist()] == [
         ("1", "a", "c"),
         ("2", "b", "y"),
         ("9", None, "z"),
@@ -80,14 +80,14 @@ def test_inserted_rows_get_nulls_in_nullable_columns() -> None:
 
 
 def test_conditions_see_only_existing_columns() -> None:
-    made = begun()
+    dataset = begun()
     source = pa.table({"id": [2, 3], "x": [20.0, 5.0]})
-    merge = made.merge_insert("id").when_matched_update_all("source.x > target.x + 10 AND target.s = 'b'")
+    merge = dataset.merge_insert("id").when_matched_update_all("source.x > target.x + 10 AND target.s = 'b'")
     assert merge.execute(source) == stats(0, 1, 0)
-    assert made.to_table(["s"], filter="x = 20.0").to_pylist() == [{"s": "b"}]
+    assert dataset.to_table(["s"], filter="x = 20.0").to_pylist() == [{"s": "b"}]
     with pytest.raises(FilterError, match="s"):
-        made.merge_insert("id").when_matched_update_all("source.s = 'b'").execute(source)
-    by_source = made.merge_insert("id").when_matched_update_all().when_not_matched_by_source_delete("x < 2")
+        dataset.merge_insert("id").when_matched_update_all("source.s = 'b'").execute(source)
+    by_source = dataset.merge_insert("id").when_matched_update_all().when_not_matched_by_source_delete("x < 2")
     assert by_source.execute(pa.table({"id": [2], "x": [0.0]})) == stats(0, 1, 1)
 
 
@@ -100,15 +100,15 @@ def test_conditions_see_only_existing_columns() -> None:
     ],
 )
 def test_incompatible_sources_are_rejected(source: dict[str, list[Any]]) -> None:
-    made = begun()
+    dataset = begun()
     with pytest.raises(SchemaMismatchError):
-        made.merge_insert("id").when_matched_update_all().execute(pa.table(source))
-    assert made.latest_version == made.version
+        dataset.merge_insert("id").when_matched_update_all().execute(pa.table(source))
+    assert dataset.latest_version == dataset.version
 
 
-def layout(made: Any) -> list[tuple[list[list[int]], int]]:
+def layout(dataset: Any) -> list[tuple[list[list[int]], int]]:
     """The fields in each fragment's files, and its number of deleted rows."""
-    return [([list(d.fields) for d in f.data_files()], f.num_deletions) for f in made.get_fragments()]
+    return [([list(d.fields) for d in f.data_files()], f.num_deletions) for f in dataset.get_fragments()]
 
 
 NUMBERS = pa.table({"k": range(10), "v": range(10), "w": range(10)})
@@ -121,16 +121,16 @@ NUMBERS = pa.table({"k": range(10), "v": range(10), "w": range(10)})
 )
 def test_only_source_columns_are_written(tmp_path: Path, stable: bool, indexed: bool, condition: str | None) -> None:
     lance.write_dataset(NUMBERS, tmp_path / "t", max_rows_per_file=5, enable_stable_row_ids=stable)
-    made = lance.dataset(tmp_path / "t")
-    made.create_scalar_index("v", "BTREE")
+    dataset = lance.dataset(tmp_path / "t")
+    dataset.create_scalar_index("v", "BTREE")
     if indexed:
-        made.create_scalar_index("k", "BTREE")
-    made.delete("k = 8")
+        dataset.create_scalar_index("k", "BTREE")
+    dataset.delete("k = 8")
     shutil.copytree(tmp_path / "t", tmp_path / "peer")
     peer = pylance.dataset(tmp_path / "peer")
     source = pa.table({"v": [100, 700, 300, 800, 9900], "k": [1, 7, 3, 8, 99]})
     done = []
-    for one in (made, peer):
+    for one in (dataset, peer):
         merge = one.merge_insert("k").when_matched_update_all(condition)
         if indexed:
             merge.when_not_matched_insert_all()
@@ -139,34 +139,34 @@ def test_only_source_columns_are_written(tmp_path: Path, stable: bool, indexed: 
         done.append(merge.execute(source))
     assert done[0] == done[1]
     inserted = [([[0, 1, 2]], 0)] if indexed else []
-    assert layout(made) == [([[0, -2, 2], [1]], 0), ([[0, -2, 2], [1]], 1), *inserted]
-    assert layout(made)[:2] == layout(peer)[:2]
+    assert layout(dataset) == [([[0, -2, 2], [1]], 0), ([[0, -2, 2], [1]], 1), *inserted]
+    assert layout(dataset)[:2] == layout(peer)[:2]
     columns = ["k", "v", "w", "_row_last_updated_at_version"] if stable else ["k", "v", "w"]
     expected = peer.to_table(columns, with_row_id=True)
-    assert made.to_table(columns, with_row_id=True).equals(expected)
+    assert dataset.to_table(columns, with_row_id=True).equals(expected)
     assert pylance.dataset(tmp_path / "t").to_table(columns, with_row_id=True).equals(expected)
-    covered = {i.name: i.segments[0].fragment_ids for i in made.describe_indices()}
+    covered = {i.name: i.segments[0].fragment_ids for i in dataset.describe_indices()}
     assert covered == {i.name: i.segments[0].fragment_ids for i in peer.describe_indices()}
-    assert made.to_table(["k"], filter="v = 300").to_pydict() == {"k": [3]}
-    made.validate()
+    assert dataset.to_table(["k"], filter="v = 300").to_pydict() == {"k": [3]}
+    dataset.validate()
 
 
 def test_write_mode_rewrites_rows_or_columns() -> None:
-    made = lance.write_dataset(NUMBERS, "memory://partial-merge-modes", mode="overwrite")
-    made.create_scalar_index("k", "BTREE")
+    dataset = lance.write_dataset(NUMBERS, "memory://partial-merge-modes", mode="overwrite")
+    dataset.create_scalar_index("k", "BTREE")
     source = NUMBERS.select(["k", "v"]).slice(0, 1)
 
     def merged(merge: Any) -> int:
         merge.when_matched_update_all().execute(source)
-        return made.get_fragments()[0].num_deletions
+        return dataset.get_fragments()[0].num_deletions
 
-    assert merged(made.merge_insert("k")) == 0
-    assert merged(made.merge_insert("k").use_index(False)) == 1
-    assert merged(made.merge_insert("k").write_mode("rewrite_rows")) == 1
+    assert merged(dataset.merge_insert("k")) == 0
+    assert merged(dataset.merge_insert("k").use_index(False)) == 1
+    assert merged(dataset.merge_insert("k").write_mode("rewrite_rows")) == 1
 
 
 def test_unsupported_column_rewrites_are_rejected() -> None:
-    made = begun()
+    dataset = begun()
     source = pa.table({"id": [1], "x": [0.0]})
 
     def check_rejected(source: pa.Table, merge: Any, reason: str) -> None:
@@ -174,23 +174,23 @@ def test_unsupported_column_rewrites_are_rejected() -> None:
             merge.write_mode("rewrite_columns").execute(source)
 
     def update() -> Any:
-        return made.merge_insert("id").when_matched_update_all()
+        return dataset.merge_insert("id").when_matched_update_all()
 
-    check_rejected(source, made.merge_insert("id").when_matched_delete(), "does not update")
+    check_rejected(source, dataset.merge_insert("id").when_matched_delete(), "does not update")
     check_rejected(source, update().when_not_matched_insert_all(), "inserts rows")
     check_rejected(source, update().when_not_matched_by_source_delete(), "deletes rows")
     check_rejected(source.select(["id"]), update(), "no columns except the keys")
     check_rejected(ROWS, update(), "all columns")
     with pytest.raises(ValueError, match="write_mode must be one of"):
         update().write_mode("rows")
-    assert made.latest_version == made.version
+    assert dataset.latest_version == dataset.version
 
 
 def test_column_rewrite_after_concurrent_delete() -> None:
-    made = begun()
-    other = lance.dataset(made.uri)
+    dataset = begun()
+    other = lance.dataset(dataset.uri)
     other.delete("id = 2")
-    merge = made.merge_insert("id").when_matched_update_all().write_mode("rewrite_columns")
+    merge = dataset.merge_insert("id").when_matched_update_all().write_mode("rewrite_columns")
     assert merge.execute(pa.table({"id": [1, 2], "x": [10.0, 20.0]})) == stats(0, 1, 0)
-    assert made.to_table(["id", "x"]).to_pydict() == {"id": [1, 3, 4], "x": [10.0, 3.5, 4.5]}
-    made.validate()
+    assert dataset.to_table(["id", "x"]).to_pydict() == {"id": [1, 3, 4], "x": [10.0, 3.5, 4.5]}
+    dataset.validate()

@@ -54,8 +54,8 @@ def test_null_that_would_be_lost_is_rejected(kind: pa.DataType, values: list[Any
         write_dataset(rows, where)
     assert caught.value.context["column"] == path
     assert 'nulls="zero"' in str(caught.value)
-    made = write_dataset(rows, where, nulls="zero")
-    assert made.count_rows() == len(values)
+    dataset = write_dataset(rows, where, nulls="zero")
+    assert dataset.count_rows() == len(values)
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -67,21 +67,21 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 @pytest.mark.parametrize(("kind", "values", "path"), [case for case in LOST if case[2] == "c"])
 def test_companion_columns_keep_nulls(kind: pa.DataType, values: list[Any], path: str) -> None:
     rows = pa.table({"c": _array(values, kind), "n": [None, ""][: len(values)]})
-    made = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=2)
-    assert made.schema.names == ["c", "n"]
-    assert made.to_table().to_pydict() == rows.to_pydict()
-    assert made.take([1, 0]).to_pylist() == rows.take([1, 0]).to_pylist()
-    assert made.count_rows("c IS NULL") == rows["c"].null_count
-    assert made.count_rows("n IS NULL") == rows["n"].null_count
+    dataset = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=2)
+    assert dataset.schema.names == ["c", "n"]
+    assert dataset.to_table().to_pydict() == rows.to_pydict()
+    assert dataset.take([1, 0]).to_pylist() == rows.take([1, 0]).to_pylist()
+    assert dataset.count_rows("c IS NULL") == rows["c"].null_count
+    assert dataset.count_rows("n IS NULL") == rows["n"].null_count
 
 
 def test_nulls_that_the_format_stores_are_accepted() -> None:
     rows = pa.table({"s": ["a", None, ""], "b": [b"x", None, b"y"], "z": pa.nulls(3)})
-    made = write_dataset(rows, uri())
-    assert made.to_table()["s"].to_pylist() == ["a", None, None]
+    dataset = write_dataset(rows, uri())
+    assert dataset.to_table()["s"].to_pylist() == ["a", None, None]
     strict = pa.schema([pa.field("s", pa.string(), nullable=False)])
-    made = write_dataset(pa.table([["a", ""]], schema=strict), uri())
-    assert made.to_table()["s"].to_pylist() == ["a", ""]
+    dataset = write_dataset(pa.table([["a", ""]], schema=strict), uri())
+    assert dataset.to_table()["s"].to_pylist() == ["a", ""]
 
 
 ROWS = pa.table({"a": [1, None, 3, None], "s": ["x", None, "", "y"]})
@@ -149,8 +149,8 @@ def test_distributed_fragments_keep_nulls() -> None:
 def test_fragments_of_a_new_dataset_keep_nulls() -> None:
     rows = pa.table({"a": [1, None], "s": ["", None]})
     where = uri()
-    made = [lance.LanceFragment.create(where, rows, nulls="mask", data_storage_version="legacy") for _ in range(2)]
-    ds = lance.LanceDataset.commit(where, lance.LanceOperation.Overwrite(rows.schema, made))
+    dataset = [lance.LanceFragment.create(where, rows, nulls="mask", data_storage_version="legacy") for _ in range(2)]
+    ds = lance.LanceDataset.commit(where, lance.LanceOperation.Overwrite(rows.schema, dataset))
     assert ds.to_table().to_pylist() == rows.to_pylist() * 2
 
 
@@ -187,5 +187,5 @@ def test_random_rows_round_trip(data: st.DataObject) -> None:
             return  # an empty string in a list is read as null: companions mark columns, not list items
     else:
         rows = pa.table({"c": array})
-    made = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=7, max_rows_per_file=11)
-    assert made.to_table().to_pydict() == rows.to_pydict()
+    dataset = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=7, max_rows_per_file=11)
+    assert dataset.to_table().to_pydict() == rows.to_pydict()

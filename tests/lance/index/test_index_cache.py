@@ -19,7 +19,7 @@ RNG = np.random.default_rng(42)
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(RNG.normal(size=1024 * 16).astype(np.float32)), 16)
     return lance.write_dataset(pa.table({"v": vectors}), tmp_path / "t")
 
@@ -38,9 +38,9 @@ def hits(ds: LanceDataset) -> float:
     return ds.stats.index_stats("v_idx")["index_cache_hit_rate"]
 
 
-def test_cache_keeps_at_most_its_size(made: LanceDataset) -> None:
+def test_cache_keeps_at_most_its_size(dataset: LanceDataset) -> None:
     how = {"num_partitions": 64, "num_sub_vectors": 2}
-    indexed = made.create_index("v", "IVF_PQ", index_cache_size=10, **how)
+    indexed = dataset.create_index("v", "IVF_PQ", index_cache_size=10, **how)
     assert entries(indexed) == 1  # the index itself
     ask(indexed, 1)
     assert entries(indexed) == 2  # and a partition
@@ -55,9 +55,9 @@ def test_cache_keeps_at_most_its_size(made: LanceDataset) -> None:
     assert entries(again) > 40
 
 
-def test_repeated_query_is_answered_from_the_cache(made: LanceDataset) -> None:
-    made.create_index("v", "IVF_PQ", num_partitions=64, num_sub_vectors=2)
-    ds = lance.dataset(made.uri, index_cache_size=3)
+def test_repeated_query_is_answered_from_the_cache(dataset: LanceDataset) -> None:
+    dataset.create_index("v", "IVF_PQ", num_partitions=64, num_sub_vectors=2)
+    ds = lance.dataset(dataset.uri, index_cache_size=3)
     ask(ds, 1)
     assert hits(ds) < 0.7
     ask(ds, 200, RNG.normal(size=16))
@@ -67,27 +67,27 @@ def test_repeated_query_is_answered_from_the_cache(made: LanceDataset) -> None:
     assert hits(ds) < high
 
 
-def test_negative_cache_size_is_rejected(made: LanceDataset) -> None:
+def test_negative_cache_size_is_rejected(dataset: LanceDataset) -> None:
     with pytest.raises(InvalidArgumentError, match="index_cache_size"):
-        lance.dataset(made.uri, index_cache_size=-1)
+        lance.dataset(dataset.uri, index_cache_size=-1)
 
 
 def test_pages_and_bitmaps_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range with two bounds is one index search."""
     rows = pa.table({"n": range(10_000), "k": [i % 5 for i in range(10_000)]})
-    made = lance.write_dataset(rows, tmp_path / "t")
-    made.create_scalar_index("n", "BTREE")
-    made.create_scalar_index("k", "BITMAP")
+    dataset = lance.write_dataset(rows, tmp_path / "t")
+    dataset.create_scalar_index("n", "BTREE")
+    dataset.create_scalar_index("k", "BITMAP")
     filters = ["n >= 5000 AND n < 5003", "k = 3 AND n < 20", "k IN (1, 3) AND n > 9990"]
-    first = [made.to_table(filter=filter) for filter in filters]
+    first = [dataset.to_table(filter=filter) for filter in filters]
     assert [len(found) for found in first] == [3, 4, 4]
-    assert "[n >= 5000 && n < 5003]@n_idx" in made.scanner(filter=filters[0]).explain_plan()
+    assert "[n >= 5000 && n < 5003]@n_idx" in dataset.scanner(filter=filters[0]).explain_plan()
 
     read: list[str] = []
     for name in ("read_rows", "take"):
         method = getattr(V2File, name)
         monkeypatch.setattr(V2File, name, lambda file, *args, of=method: [read.append(file.file), of(file, *args)][1])
-    assert [made.to_table(filter=filter) for filter in filters] == first
+    assert [dataset.to_table(filter=filter) for filter in filters] == first
     assert not [file for file in read if "_indices" in file]
 
 

@@ -56,15 +56,15 @@ def test_codes_approximate_their_vectors(metric: str, bits: int) -> None:
     assert (index.kind, index.metric, index.num_rows, model.bits) == ("IVF_PQ", metric, 600, bits)
     for number in range(3):
         codes, ids = index.partition(number)
-        made = np.stack([model.words[m][codes[:, m]] for m in range(4)], axis=1).reshape(len(ids), SIZE)
-        made = made + model.centroids[number] if model.has_residuals else made
+        decoded = np.stack([model.words[m][codes[:, m]] for m in range(4)], axis=1).reshape(len(ids), SIZE)
+        decoded = decoded + model.centroids[number] if model.has_residuals else decoded
         rows = model.prepared(data[ids])
-        assert np.square(made - rows).sum() < (0.2 if bits == 8 else 1.5) * np.square(rows - rows.mean(0)).sum()
+        assert np.square(decoded - rows).sum() < (0.2 if bits == 8 else 1.5) * np.square(rows - rows.mean(0)).sum()
         query = data[ids[0]]
         found, nearness = index.search(query, 600, nprobes=3)
         assert sorted(found.tolist()) == list(range(600))
         near = dict(zip(found.tolist(), nearness.tolist(), strict=True))
-        expected = ivf_pq.distances(made, model.prepared(query[None])[0], model.partition_metric)
+        expected = ivf_pq.distances(decoded, model.prepared(query[None])[0], model.partition_metric)
         scale = 0.5 if metric == "cosine" else 1
         assert np.allclose([near[i] for i in ids.tolist()], expected * scale, atol=1e-3)
 

@@ -72,10 +72,10 @@ def rows(count: int, seed: int) -> pa.Table:
 @pytest.fixture
 def ds() -> LanceDataset:
     uri = f"memory://scalar-filters-{RNG.integers(1 << 60)}"
-    made = lance.write_dataset(rows(2000, 1), uri, max_rows_per_file=500, max_rows_per_group=50)
+    dataset = lance.write_dataset(rows(2000, 1), uri, max_rows_per_file=500, max_rows_per_group=50)
     for name in ("i", "f", "s", "b", "small"):
-        made.create_scalar_index(name, "BTREE")
-    return made
+        dataset.create_scalar_index(name, "BTREE")
+    return dataset
 
 
 def plain(ds: LanceDataset, text: str) -> list[Any]:
@@ -115,7 +115,7 @@ def test_pages_of_empty_strings_and_nulls(nulls: Any, nullable: bool) -> None:
     schema = pa.schema([pa.field("s", pa.string(), nullable), pa.field("i", pa.int64()), pa.field("other", pa.int64())])
     numbers = pa.array(range(len(values)))
     table = pa.Table.from_arrays([pa.array(values, pa.string()), numbers, numbers], schema=schema)
-    made = lance.write_dataset(
+    dataset = lance.write_dataset(
         table,
         "memory://empty-texts",
         mode="overwrite",
@@ -124,14 +124,14 @@ def test_pages_of_empty_strings_and_nulls(nulls: Any, nullable: bool) -> None:
         data_storage_version="legacy",
     )
     texts = ("s = ''", "s <= ''", "s < 'a'", "s IN ('', 't2')", "s >= ''", "s = 't5'", "s > 't14'", "s IS NULL")
-    scanned = {text: made.count_rows(text) for text in texts}
+    scanned = {text: dataset.count_rows(text) for text in texts}
     assert scanned["s = ''"] == (0 if (nulls, nullable) == ("error", True) else 5000)
-    made.create_scalar_index("s", "BTREE")
+    dataset.create_scalar_index("s", "BTREE")
     for text in texts:
-        assert made.count_rows(text) == scanned[text], text
-        assert by_index(made, text) == plain(made, text), text
-    made.optimize.compact_files()
-    assert {text: made.count_rows(text) for text in texts} == scanned
+        assert dataset.count_rows(text) == scanned[text], text
+        assert by_index(dataset, text) == plain(dataset, text), text
+    dataset.optimize.compact_files()
+    assert {text: dataset.count_rows(text) for text in texts} == scanned
 
 
 @pytest.mark.long
@@ -164,35 +164,35 @@ def test_only_candidate_rows_are_read(ds: LanceDataset) -> None:
 
 def test_prefilters_use_an_index(ds: LanceDataset) -> None:
     vectors = vec_to_table(np.random.default_rng(0).normal(size=(600, 8))).append_column("k", pa.array(range(600)))
-    made = lance.write_dataset(vectors, "memory://scalar-prefilter", mode="overwrite", max_rows_per_file=200)
-    made.create_scalar_index("k", "BTREE")
-    made.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=4)
+    dataset = lance.write_dataset(vectors, "memory://scalar-prefilter", mode="overwrite", max_rows_per_file=200)
+    dataset.create_scalar_index("k", "BTREE")
+    dataset.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=4)
     near: dict[str, Any] = {"column": "vector", "q": vectors["vector"][3], "k": 5, "nprobes": 2}
-    found = made.to_table(columns=["k"], nearest=near, filter="k IN (3, 250, 411) AND k != 3", prefilter=True)
+    found = dataset.to_table(columns=["k"], nearest=near, filter="k IN (3, 250, 411) AND k != 3", prefilter=True)
     assert sorted(found["k"].to_pylist()) == [250, 411]
-    assert "ScalarIndexQuery" in made.scanner(nearest=near, filter="k = 3", prefilter=True).explain_plan()
+    assert "ScalarIndexQuery" in dataset.scanner(nearest=near, filter="k = 3", prefilter=True).explain_plan()
 
 
 @given(st.lists(st.sampled_from(FILTERS), min_size=2, max_size=4), st.booleans())
 @settings(max_examples=25)
 def test_combined_conditions_match_a_scan(texts: list[str], any_of: bool) -> None:
     uri = "memory://scalar-combinations"
-    if not hasattr(test_combined_conditions_match_a_scan, "made"):
-        made = lance.write_dataset(rows(800, 3), uri, mode="overwrite", max_rows_per_file=300, max_rows_per_group=50)
+    if not hasattr(test_combined_conditions_match_a_scan, "dataset"):
+        dataset = lance.write_dataset(rows(800, 3), uri, mode="overwrite", max_rows_per_file=300, max_rows_per_group=50)
         for name in ("i", "s", "f"):
-            made.create_scalar_index(name, "BTREE")
-        test_combined_conditions_match_a_scan.made = made  # type: ignore[attr-defined]
-    found: LanceDataset = test_combined_conditions_match_a_scan.made  # type: ignore[attr-defined]
+            dataset.create_scalar_index(name, "BTREE")
+        test_combined_conditions_match_a_scan.dataset = dataset  # type: ignore[attr-defined]
+    found: LanceDataset = test_combined_conditions_match_a_scan.dataset  # type: ignore[attr-defined]
     text = (" OR " if any_of else " AND ").join(f"({t})" for t in texts)
     assert by_index(found, text) == plain(found, text)
 
 
 def test_damaged_scalar_indices(tmp_path: Path) -> None:
     """Either a typed error, or only rows that match."""
-    made = lance.write_dataset(rows(500, 4), tmp_path / "t", max_rows_per_file=200)
-    made.create_scalar_index("i", "BTREE")
-    right = set(plain(made, "i = 17"))
-    uuid = made.list_indices()[0]["uuid"]
+    dataset = lance.write_dataset(rows(500, 4), tmp_path / "t", max_rows_per_file=200)
+    dataset.create_scalar_index("i", "BTREE")
+    right = set(plain(dataset, "i = 17"))
+    uuid = dataset.list_indices()[0]["uuid"]
     store, rnd = open_store(tmp_path / "t"), random.Random(1)
     for name in ("page_data.lance", "page_lookup.lance"):
         key = f"_indices/{uuid}/{name}"
@@ -213,24 +213,24 @@ def test_damaged_scalar_indices(tmp_path: Path) -> None:
 
 def test_new_rows_are_added_to_a_vector_index(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
-    made = lance.write_dataset(vec_to_table(rng.uniform(0, 1, (400, 8))), tmp_path, max_rows_per_file=200)
-    made.create_index("vector", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
-    before = made.list_indices()[0]
+    dataset = lance.write_dataset(vec_to_table(rng.uniform(0, 1, (400, 8))), tmp_path, max_rows_per_file=200)
+    dataset.create_index("vector", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
+    before = dataset.list_indices()[0]
     new = rng.uniform(0, 1, (150, 8))
-    made = lance.write_dataset(vec_to_table(new), tmp_path, mode="append")
-    made.optimize.optimize_indices()
-    entry = made.list_indices()[0]
+    dataset = lance.write_dataset(vec_to_table(new), tmp_path, mode="append")
+    dataset.optimize.optimize_indices()
+    entry = dataset.list_indices()[0]
     assert entry["uuid"] != before["uuid"]
     assert entry["fragment_ids"] == {0, 1, 2}
-    stats = made.stats.index_stats("vector_idx")
+    stats = dataset.stats.index_stats("vector_idx")
     assert (sum(p.get("length", p.get("size")) for p in stats["partitions"]), stats["num_unindexed_rows"]) == (550, 0)
-    version = made.version
-    made.optimize.optimize_indices()
-    assert made.version == version
+    version = dataset.version
+    dataset.optimize.optimize_indices()
+    assert dataset.version == version
     hits = 0
     for q in new[:30].astype(np.float32):
         near = {"column": "vector", "q": q, "k": 5, "nprobes": 4}
-        table = made.to_table(nearest=near)
+        table = dataset.to_table(nearest=near)
         hits += any(np.allclose(v, q) for v in table["vector"].to_pylist())
     assert hits >= 27
 
@@ -258,31 +258,33 @@ def test_timestamps_of_other_units_than_the_literal(unit: str, zone: str | None)
     second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
     near = [0, 1, -1, 999, 1000, 1001, -999, -1000, -1001, second, second + 1, -second]
     rows = pa.table({"t": pa.array(near, pa.timestamp(unit, zone)), "i": range(12), "other": range(12)})
-    made = lance.write_dataset(rows, f"memory://scalar-times-{unit}-{zone}", max_rows_per_group=3)
+    dataset = lance.write_dataset(rows, f"memory://scalar-times-{unit}-{zone}", max_rows_per_group=3)
     texts = [f"t {op} timestamp '{each}'" for each in TIMES for op in ("=", "<", "<=", ">", ">=")]
     texts += [f"t IN (timestamp '{a}', timestamp '{b}')" for a in TIMES for b in TIMES]
     many = ", ".join(f"timestamp '1970-01-01 00:00:00.{i:06}'" for i in range(100))
     texts += [f"t IN ({many})"]
-    expected = [plain(made, text) for text in texts]
-    made.create_scalar_index("t", "BTREE")
-    assert [by_index(made, text) for text in texts] == expected
-    assert "ScalarIndexQuery" in made.scanner(filter=texts[0]).explain_plan()
+    expected = [plain(dataset, text) for text in texts]
+    dataset.create_scalar_index("t", "BTREE")
+    assert [by_index(dataset, text) for text in texts] == expected
+    assert "ScalarIndexQuery" in dataset.scanner(filter=texts[0]).explain_plan()
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.binary(), pa.large_binary()], ids=str)
 def test_polars_strings_and_binary_can_be_indexed(kind: pa.DataType) -> None:
     values = pa.array([f"t{i % 50}" for i in range(300)]).cast(kind)
-    made = lance.write_dataset(pa.table({"s": values, "i": range(300), "other": range(300)}), f"memory://scalar-{kind}")
-    made.create_scalar_index("s", "BTREE")
+    dataset = lance.write_dataset(
+        pa.table({"s": values, "i": range(300), "other": range(300)}), f"memory://scalar-{kind}"
+    )
+    dataset.create_scalar_index("s", "BTREE")
     text = "s = 't7'" if pa.types.is_large_string(kind) else "s = X'7437'"
-    assert by_index(made, text) == [7, 57, 107, 157, 207, 257]
-    assert "ScalarIndexQuery" in made.scanner(filter=text).explain_plan()
+    assert by_index(dataset, text) == [7, 57, 107, 157, 207, 257]
+    assert "ScalarIndexQuery" in dataset.scanner(filter=text).explain_plan()
 
 
 def test_half_floats_are_not_indexed() -> None:
-    made = lance.write_dataset(pa.table({"h": np.array([1.5, 2], np.float16)}), "memory://scalar-halves")
+    dataset = lance.write_dataset(pa.table({"h": np.array([1.5, 2], np.float16)}), "memory://scalar-halves")
     with pytest.raises(TypeError, match="halffloat"):
-        made.create_scalar_index("h", "BTREE")
+        dataset.create_scalar_index("h", "BTREE")
 
 
 DECIMAL_FILTERS = (
@@ -315,7 +317,7 @@ def test_decimals_and_fixed_size_binary_can_be_indexed(
         values[::7] = [None] * len(values[::7])
     row_numbers = pa.array(range(len(values)))
     table = pa.table({"v": pa.array(values, kind), "i": row_numbers, "other": row_numbers})
-    made = lance.write_dataset(
+    dataset = lance.write_dataset(
         table,
         "memory://scalar-widths",
         mode="overwrite",
@@ -324,13 +326,13 @@ def test_decimals_and_fixed_size_binary_can_be_indexed(
         data_storage_version="legacy",
     )
     monkeypatch.setattr(btree, "PAGE_ROWS", 100)
-    made.create_scalar_index("v", "BTREE")
-    assert "ScalarIndexQuery" in made.scanner(filter=filters[0]).explain_plan()
-    for change in (lambda: None, lambda: made.delete("i % 5 = 0"), made.optimize.optimize_indices):
+    dataset.create_scalar_index("v", "BTREE")
+    assert "ScalarIndexQuery" in dataset.scanner(filter=filters[0]).explain_plan()
+    for change in (lambda: None, lambda: dataset.delete("i % 5 = 0"), dataset.optimize.optimize_indices):
         change()
         for text in filters:
-            assert by_index(made, text) == plain(made, text), text
-    assert made.count_rows(filters[2])
+            assert by_index(dataset, text) == plain(dataset, text), text
+    assert dataset.count_rows(filters[2])
 
 
 @pytest.mark.parametrize("index", ["BTREE", "BITMAP", "ZONEMAP"])
@@ -339,14 +341,14 @@ def test_decimals_of_76_digits_are_compared_and_indexed(index: str, tmp_path: Pa
         return f"{i}{'0' * 60}.25"
 
     values = pa.array([Decimal(large(i)) if i % 7 else None for i in range(50)], pa.decimal256(76, 2))
-    made = lance.write_dataset(pa.table({"i": range(50), "v": values}), tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"i": range(50), "v": values}), tmp_path / "t")
     filters = [f"v = {large(3)}", f"v > {large(40)}", "v < 1", f"v IN ({large(1)}, {large(2)})", "v IS NULL"]
     filters += [f"v >= {large(4)} AND v < {large(6)}", f"NOT v < {large(48)}"]
-    expected = [made.to_table(filter=text) for text in filters]
+    expected = [dataset.to_table(filter=text) for text in filters]
     assert [found.num_rows for found in expected] == [1, 7, 0, 2, 8, 2, 1]
-    made.create_scalar_index("v", index)
-    assert [made.to_table(filter=text) for text in filters] == expected
-    assert "ScalarIndexQuery" in made.scanner(filter=filters[0]).explain_plan()
+    dataset.create_scalar_index("v", index)
+    assert [dataset.to_table(filter=text) for text in filters] == expected
+    assert "ScalarIndexQuery" in dataset.scanner(filter=filters[0]).explain_plan()
     theirs = pylance.dataset(tmp_path / "t").scanner(filter="v < 1")
     assert "ScalarIndexQuery" in theirs.explain_plan()
     assert theirs.to_table().num_rows == 0

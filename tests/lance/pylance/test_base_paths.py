@@ -37,7 +37,7 @@ def bases(tmp_path: Path) -> list[DatasetBasePath]:
 
 
 @pytest.fixture
-def made(tmp_path: Path, bases: list[DatasetBasePath]) -> LanceDataset:
+def dataset(tmp_path: Path, bases: list[DatasetBasePath]) -> LanceDataset:
     return lance.write_dataset(rows(1), tmp_path / "t", initial_bases=bases)
 
 
@@ -60,32 +60,32 @@ def test_new_dataset_is_written_to_its_base_paths(tmp_path: Path, bases: list[Da
     }
 
 
-def test_files_rotate_over_the_targets(tmp_path: Path, made: LanceDataset) -> None:
+def test_files_rotate_over_the_targets(tmp_path: Path, dataset: LanceDataset) -> None:
     for options, expected in (
-        ({"target_bases": [made.uri, (tmp_path / "hot").as_uri()]}, [None, 1, None, 1]),
+        ({"target_bases": [dataset.uri, (tmp_path / "hot").as_uri()]}, [None, 1, None, 1]),
         ({"target_all_bases": True}, [None, 1, 2, None]),
         ({"target_all_bases": False}, [1, 2, 1, 2]),
         ({"target_bases": []}, [None] * 4),
         ({}, [None] * 4),
     ):
-        ds = lance.write_dataset(rows(4), made.uri, mode="overwrite", max_rows_per_file=1, **options)
+        ds = lance.write_dataset(rows(4), dataset.uri, mode="overwrite", max_rows_per_file=1, **options)
         assert base_ids(ds) == expected
         assert (ds.to_table().equals(rows(4)), len(ds.base_paths())) == (True, 2)
 
 
-def test_rows_at_base_paths_are_changed_and_compacted(made: LanceDataset) -> None:
+def test_rows_at_base_paths_are_changed_and_compacted(dataset: LanceDataset) -> None:
     for first in (1, 3, 5):
-        made.insert(rows(2, first), target_bases=["cold"])
-    made.delete("a = 1")
-    made.update({"a": "a * 10"}, where="a >= 5")
-    made.optimize.compact_files()
-    assert sorted(made.to_table()["a"].to_pylist()) == [0, 2, 3, 4, 50, 60]
-    assert base_ids(made) == [None]
-    assert lance.dataset(made.uri, version=4).count_rows() == 7
-    made.validate()
+        dataset.insert(rows(2, first), target_bases=["cold"])
+    dataset.delete("a = 1")
+    dataset.update({"a": "a * 10"}, where="a >= 5")
+    dataset.optimize.compact_files()
+    assert sorted(dataset.to_table()["a"].to_pylist()) == [0, 2, 3, 4, 50, 60]
+    assert base_ids(dataset) == [None]
+    assert lance.dataset(dataset.uri, version=4).count_rows() == 7
+    dataset.validate()
 
 
-def test_invalid_base_options_are_rejected(tmp_path: Path, made: LanceDataset) -> None:
+def test_invalid_base_options_are_rejected(tmp_path: Path, dataset: LanceDataset) -> None:
     before = files(tmp_path)
     for options, message in (
         ({"target_bases": ["warm"]}, "base 'warm' was not found"),
@@ -95,14 +95,14 @@ def test_invalid_base_options_are_rejected(tmp_path: Path, made: LanceDataset) -
     ):
         for write in (lance.write_dataset, write_fragments):
             with pytest.raises((InvalidArgumentError, TypeError), match=message):
-                write(rows(1), made.uri, mode="append", **options)
+                write(rows(1), dataset.uri, mode="append", **options)
     with pytest.raises(OSError, match="needs a base path"):
         lance.write_dataset(rows(1), tmp_path / "other", target_all_bases=False)
     assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize("fails", ["rows", "commit"])
-def test_failed_writes_leave_no_files_at_base_paths(tmp_path: Path, made: LanceDataset, fails: str) -> None:
+def test_failed_writes_leave_no_files_at_base_paths(tmp_path: Path, dataset: LanceDataset, fails: str) -> None:
     before = files(tmp_path)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -113,7 +113,7 @@ def test_failed_writes_leave_no_files_at_base_paths(tmp_path: Path, made: LanceD
 
     reader = pa.RecordBatchReader.from_batches(rows(1).schema, batches())
     with pytest.raises(Exception):  # noqa: B017
-        lance.write_dataset(reader, made.uri, mode="append", target_all_bases=True, max_rows_per_file=1)
+        lance.write_dataset(reader, dataset.uri, mode="append", target_all_bases=True, max_rows_per_file=1)
     assert not (tmp_path / "hot").exists() or not files(tmp_path / "hot")
     assert not (tmp_path / "cold").exists() or not files(tmp_path / "cold")
     assert fails == "commit" or files(tmp_path) == before
@@ -132,30 +132,30 @@ def test_fragments_at_base_paths_are_committed_later(tmp_path: Path, bases: list
         LanceDataset.commit(str(tmp_path / "u"), LanceOperation.Overwrite(rows(1).schema, loose))
 
 
-def test_base_paths_are_added_once(tmp_path: Path, made: LanceDataset) -> None:
-    other = lance.dataset(made.uri)
+def test_base_paths_are_added_once(tmp_path: Path, dataset: LanceDataset) -> None:
+    other = lance.dataset(dataset.uri)
     warm = DatasetBasePath(str(tmp_path / "warm"), name="warm")
-    assert made.add_bases([warm], {"by": "ann"}) is made
-    assert sorted(made.base_paths()) == [1, 2, 3]
-    begun = made.read_transaction(2)
+    assert dataset.add_bases([warm], {"by": "ann"}) is dataset
+    assert sorted(dataset.base_paths()) == [1, 2, 3]
+    begun = dataset.read_transaction(2)
     assert begun is not None
     assert begun.transaction_properties == {"by": "ann"}
-    assert begun.operation == LanceOperation.UpdateBases([made.base_paths()[3]])
-    assert made.add_bases([]).version == 2
+    assert begun.operation == LanceOperation.UpdateBases([dataset.base_paths()[3]])
+    assert dataset.add_bases([]).version == 2
     for base in (warm, DatasetBasePath("/x", name="hot"), DatasetBasePath(warm.path), DatasetBasePath("/x", id=1)):
         with pytest.raises(ValueError, match="already exists"):
-            made.add_bases([base])
+            dataset.add_bases([base])
     with pytest.raises(ConflictError):
         other.add_bases([DatasetBasePath("/x")])
-    made.insert(rows(1, 1), target_bases=["warm"])
-    assert lance.dataset(made.uri).to_table().equals(rows(2))
+    dataset.insert(rows(1, 1), target_bases=["warm"])
+    assert lance.dataset(dataset.uri).to_table().equals(rows(2))
     # An overwrite may follow a restore, which undoes the base path.
-    stale = lance.dataset(made.uri)
+    stale = lance.dataset(dataset.uri)
     lost = write_fragments(rows(1), stale, mode="overwrite", target_bases=["warm"], return_transaction=True)
-    made.checkout_version(1).restore()
+    dataset.checkout_version(1).restore()
     with pytest.raises(ConflictError, match="base path 3, which does not exist"):
-        LanceDataset.commit(made.uri, lost)
-    assert lance.dataset(made.uri).to_table().equals(rows(1))
+        LanceDataset.commit(dataset.uri, lost)
+    assert lance.dataset(dataset.uri).to_table().equals(rows(1))
 
 
 def test_blobs_at_base_paths(tmp_path: Path, bases: list[DatasetBasePath]) -> None:

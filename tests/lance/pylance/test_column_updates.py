@@ -23,7 +23,7 @@ def vectors(values: Any) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 8)
 
 
-def made(name: str, **more: Any) -> lance.LanceDataset:
+def dataset(name: str, **more: Any) -> lance.LanceDataset:
     rows = pa.table(
         {"id": range(600), "a": np.arange(600) / 2, "v": vectors(VECTORS), "s": [f"s{i}" for i in range(600)]}
     )
@@ -37,7 +37,7 @@ def committed(ds: lance.LanceDataset, fragment: FragmentMetadata, fields: list[i
 
 
 def test_rows_are_updated_by_key() -> None:
-    ds = made("keys")
+    ds = dataset("keys")
     ds.delete("id = 3")
     new = pa.table({"k": [2, 3, 70, 500], "a": [-2.0, -3.0, -70.0, -5.0], "s": ["x", "y", None, "z"]})
     fragment, fields, found = ds.get_fragments()[0].update_columns(new, "id", "k", with_offsets=True)
@@ -58,7 +58,7 @@ def test_rows_are_updated_by_key() -> None:
 
 
 def test_only_files_of_updated_columns_are_written() -> None:
-    ds = made("files")
+    ds = dataset("files")
     ds.add_columns({"b": "id * 2"})
     ds.add_columns(pa.field("n", pa.string()))
     before = ds.get_fragments()[0]
@@ -99,7 +99,7 @@ def test_update_nulls_dictionaries_and_structs() -> None:
 
 
 def test_invalid_update_is_rejected_and_leaves_no_file() -> None:
-    ds = made("rejected", data_storage_version="legacy")
+    ds = dataset("rejected", data_storage_version="legacy")
     fragment = ds.get_fragments()[0]
     before = sorted(f.key for f in ds.snapshot.store.list("data"))
     for new, error in (
@@ -116,7 +116,7 @@ def test_invalid_update_is_rejected_and_leaves_no_file() -> None:
 
 @pytest.fixture
 def indexed() -> lance.LanceDataset:
-    ds = made("indexed")
+    ds = dataset("indexed")
     ds.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=4, seed=1)
     ds.create_scalar_index("a", "BTREE")
     ds.create_scalar_index("id", "BTREE")
@@ -160,7 +160,7 @@ def test_concurrent_index_does_not_cover_old_values(indexed: lance.LanceDataset)
 def test_fields_moved_to_another_file() -> None:
     # As pylance 14 writes them: -2 replaces the field in its old file.
     for field, column in enumerate(("id", "a", "v", "s")):
-        ds = made("replaced", data_storage_version="legacy")
+        ds = dataset("replaced", data_storage_version="legacy")
         first = ds.get_fragments()[0]
         value = {"id": [-1], "a": [-1.0], "v": vectors(VECTORS[:1]), "s": ["new"]}[column]
         fragment, fields = first.update_columns(pa.table({"_rowid": pa.array([7], pa.uint64()), column: value}))

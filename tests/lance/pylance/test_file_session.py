@@ -107,20 +107,20 @@ def test_session_reads_lists_and_removes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])
 def test_data_file_is_described_for_a_dataset(tmp_path: Path, version: str) -> None:
     rows = pa.table({"a": [1, 2], "at": [{"x": 1}, {"x": 2}]})
-    made = written(rows, tmp_path / "t", data_storage_version=version)
+    dataset = written(rows, tmp_path / "t", data_storage_version=version)
     with LanceFileWriter(tmp_path / "t" / "data" / "new.lance", version=version) as writer:
         writer.write_batch(rows if version == "legacy" else rows.select(["at", "a"]))
-    expected = made.get_fragments()[0].metadata.files[0]
-    file = DataFile.create(made, "new.lance")
+    expected = dataset.get_fragments()[0].metadata.files[0]
+    file = DataFile.create(dataset, "new.lance")
     assert sorted(file.fields) == sorted(expected.fields)
     assert (file.file_major_version, file.file_minor_version) == (
         expected.file_major_version,
         expected.file_minor_version,
     )
-    fragment = lance.LanceFragment.create_from_file("new.lance", made, 1)
-    done = lance.LanceDataset.commit(made, lance.LanceOperation.Append([fragment]), read_version=1)
+    fragment = lance.LanceFragment.create_from_file("new.lance", dataset, 1)
+    done = lance.LanceDataset.commit(dataset, lance.LanceOperation.Append([fragment]), read_version=1)
     assert done.to_table().to_pylist() == rows.to_pylist() * 2
     with LanceFileWriter(tmp_path / "t" / "data" / "odd.lance", version=version) as writer:
         writer.write_batch(pa.table({"b": [1]}))
     with pytest.raises(KeyError, match="'b'"):
-        DataFile.create(made, "odd.lance")
+        DataFile.create(dataset, "odd.lance")

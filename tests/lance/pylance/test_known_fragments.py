@@ -21,8 +21,8 @@ from trilake.lance.optimize import RewriteResult
 # --- fragments and operations -----------------------------------------------------------------------------------------
 
 
-def test_fragments(made: LanceDataset) -> None:
-    (fragment,) = made.get_fragments()
+def test_fragments(dataset: LanceDataset) -> None:
+    (fragment,) = dataset.get_fragments()
     assert (fragment.count_rows(), fragment.physical_rows, fragment.num_deletions, fragment.metadata.id) == (
         100,
         100,
@@ -38,8 +38,8 @@ def test_fragments(made: LanceDataset) -> None:
     assert cut is not None
     assert re.fullmatch(r"_deletions/0-1-[0-9]{1,32}\.arrow", cut.deletion_file.path(0) if cut.deletion_file else "")
     assert fragment.delete("a >= 0") is None
-    assert LanceDataset.commit(made.uri, LanceOperation.Overwrite(TABLE.schema, [cut])).count_rows() == 90
-    assert made.get_fragment(77) is None
+    assert LanceDataset.commit(dataset.uri, LanceOperation.Overwrite(TABLE.schema, [cut])).count_rows() == 90
+    assert dataset.get_fragment(77) is None
     with pytest.raises(ValueError, match="must return a"):
         fragment.add_columns(lambda batch: 3)
 
@@ -56,9 +56,9 @@ def test_distributed_writes(tmp_path: Path) -> None:
     for nothing in (pd.DataFrame([]), pd.DataFrame([{}])):
         with pytest.raises(OSError):
             LanceFragment.create(tmp_path, nothing)
-    made = [LanceFragment.create(tmp_path, pd.DataFrame({"a": [i]})) for i in range(3)]
-    assert made[0].to_json()["files"][0]["fields"] == [0]
-    begun = LanceDataset.commit(tmp_path, LanceOperation.Overwrite(pa.schema({"a": pa.int64()}), made))
+    dataset = [LanceFragment.create(tmp_path, pd.DataFrame({"a": [i]})) for i in range(3)]
+    assert dataset[0].to_json()["files"][0]["fields"] == [0]
+    begun = LanceDataset.commit(tmp_path, LanceOperation.Overwrite(pa.schema({"a": pa.int64()}), dataset))
     assert begun.to_table()["a"].to_pylist() == [0, 1, 2]
     append = LanceOperation.Append([LanceFragment.create(tmp_path, pa.table({"a": [9]}))])
     with pytest.raises(OSError):
@@ -72,33 +72,33 @@ def test_distributed_writes(tmp_path: Path) -> None:
     merge = LanceOperation.Merge([wider, *rest], schema)
     assert LanceDataset.commit(tmp_path, merge, read_version=3).schema == schema
     with pytest.raises(TypeError, match="must be list"):
-        LanceOperation.Append((made[0],))
+        LanceOperation.Append((dataset[0],))
     with pytest.raises(TypeError, match="schema must be"):
-        LanceOperation.Overwrite(1, made)
+        LanceOperation.Overwrite(1, dataset)
     with pytest.raises(TypeError, match="must be list"):
         LanceOperation.Delete([1], [], "x")  # type: ignore[list-item]
 
 
 def test_distributed_compaction(uri: Path) -> None:
-    made = lance.write_dataset(pa.table({"a": range(800)}), uri, max_rows_per_file=200, max_rows_per_group=200)
-    fragments = made.get_fragments()
-    plan = Compaction.plan(made, options={"target_rows_per_fragment": 400, "num_threads": 1})
+    dataset = lance.write_dataset(pa.table({"a": range(800)}), uri, max_rows_per_file=200, max_rows_per_group=200)
+    fragments = dataset.get_fragments()
+    plan = Compaction.plan(dataset, options={"target_rows_per_fragment": 400, "num_threads": 1})
     assert repr(plan) == "CompactionPlan(read_version=1, tasks=<2 compaction tasks>)"
     assert (plan.read_version, plan.num_tasks()) == (1, 2)
     assert plan.tasks[0].fragments == [f.metadata for f in fragments[:2]]
     assert pickle.loads(pickle.dumps(plan)) == plan
     task = pickle.loads(pickle.dumps(plan.tasks[0]))
     assert task == plan.tasks[0]
-    result = task.execute(made)
+    result = task.execute(dataset)
     assert (result.metrics.fragments_removed, result.metrics.fragments_added) == (2, 1)
     again = pickle.loads(pickle.dumps(result))
     assert isinstance(again, RewriteResult)
     assert again == result
     assert re.match(r"RewriteResult\(read_version=1, new_fragments=\[.+\], old_fragments=\[.+\]\)", repr(again))
-    metrics = Compaction.commit(made, [result])
-    assert (metrics.fragments_removed, metrics.fragments_added, made.version) == (2, 1, 3)
+    metrics = Compaction.commit(dataset, [result])
+    assert (metrics.fragments_removed, metrics.fragments_added, dataset.version) == (2, 1, 3)
     with pytest.raises(ValueError, match="unknown compaction option"):
-        Compaction.plan(made, {"what": 1})
+        Compaction.plan(dataset, {"what": 1})
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------

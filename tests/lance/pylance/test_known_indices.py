@@ -22,11 +22,11 @@ from trilake.lance.commands import index_segments
 
 @pytest.fixture
 def indexed(tmp_path: Path) -> LanceDataset:
-    made = lance.write_dataset(vectors(), tmp_path / "v", max_rows_per_file=150, max_rows_per_group=150)
-    return made.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
+    dataset = lance.write_dataset(vectors(), tmp_path / "v", max_rows_per_file=150, max_rows_per_group=150)
+    return dataset.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
 
 
-def test_invalid_index_arguments_are_rejected(made: LanceDataset, tmp_path: Path) -> None:
+def test_invalid_index_arguments_are_rejected(dataset: LanceDataset, tmp_path: Path) -> None:
     found = lance.write_dataset(vectors(), tmp_path / "v")
     more: dict[str, Any] = {"num_partitions": 4, "num_sub_vectors": 2}
     wrong: list[tuple[type[Exception], Any]] = [
@@ -56,7 +56,7 @@ def test_invalid_index_arguments_are_rejected(made: LanceDataset, tmp_path: Path
     found.create_scalar_index("id", "BTREE")
     with pytest.raises(OSError):
         found.create_scalar_index("id", "BTREE", replace=False)
-    assert not made.has_index
+    assert not dataset.has_index
 
 
 def test_index_descriptions_and_statistics(tmp_path: Path) -> None:

@@ -97,13 +97,13 @@ def test_kmeans() -> None:
 
 
 def test_samples(tmp_path: Path) -> None:
-    made = lance.write_dataset(vectors(5000), tmp_path)
+    dataset = lance.write_dataset(vectors(5000), tmp_path)
     for takes in (512, 32):
-        (found,) = maybe_sample(made, 128, ["id"], max_takes=takes)
+        (found,) = maybe_sample(dataset, 128, ["id"], max_takes=takes)
         assert (found.num_rows, found.schema) == (128, pa.schema({"id": pa.int64()}))
         assert len(set(found["id"].to_pylist())) == 128
     assert sum(b.num_rows for b in maybe_sample(str(tmp_path), 10_000, "id")) == 5000
-    assert sum(b.num_rows for b in maybe_sample(made, 4999, "id", batch_size=100)) == 4999
+    assert sum(b.num_rows for b in maybe_sample(dataset, 4999, "id", batch_size=100)) == 4999
     assert len(set(reservoir_sampling(iter(range(100)), 10))) == 10
 
 

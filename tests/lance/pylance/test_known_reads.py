@@ -22,10 +22,10 @@ from trilake.lance import LanceDataset
 from trilake.lance.dataset import LanceScanner, ScannerBuilder
 
 
-def test_versions_and_times(uri: Path, made: LanceDataset) -> None:
+def test_versions_and_times(uri: Path, dataset: LanceDataset) -> None:
     before = dt.datetime.now()  # noqa: DTZ005 - times of versions are local ones
     newer = lance.write_dataset(pa.table({"s": ["x"]}), uri, mode="overwrite")
-    assert (made.version, made.latest_version, newer.version, newer.latest_version) == (1, 2, 2, 2)
+    assert (dataset.version, dataset.latest_version, newer.version, newer.latest_version) == (1, 2, 2, 2)
     first, second = newer.versions()
     assert isinstance(first["timestamp"], dt.datetime)
     assert (first["version"], first["metadata"], first["timestamp"] < second["timestamp"]) == (1, {}, True)
@@ -44,42 +44,42 @@ def test_versions_and_times(uri: Path, made: LanceDataset) -> None:
     assert (stats.old_versions, stats.bytes_removed > 0) == (2, True)
 
 
-def test_take_sample_and_head(made: LanceDataset) -> None:
-    assert made.take([5, 3, 5])["a"].to_pylist() == [5, 3, 5]
-    assert made.take([], columns=["a"]).num_rows == 0
-    assert made.sample(4, columns=["a"]).column_names == ["a"]
-    assert made.sample(3, columns=["a"], sorted=True).num_rows == 3
-    assert made.head(3, columns=["b"]).to_pydict() == {"b": [0, 1, 2]}
+def test_take_sample_and_head(dataset: LanceDataset) -> None:
+    assert dataset.take([5, 3, 5])["a"].to_pylist() == [5, 3, 5]
+    assert dataset.take([], columns=["a"]).num_rows == 0
+    assert dataset.sample(4, columns=["a"]).column_names == ["a"]
+    assert dataset.sample(3, columns=["a"], sorted=True).num_rows == 3
+    assert dataset.head(3, columns=["b"]).to_pydict() == {"b": [0, 1, 2]}
     with pytest.raises(OSError, match="row 1000 is out of range"):
-        made.take([1000])
+        dataset.take([1000])
     with pytest.raises(OSError):
-        made._take_rows([2**40])
+        dataset._take_rows([2**40])
     with pytest.raises(ValueError):
-        made.sample(1000)
+        dataset.sample(1000)
 
 
-def test_scans(made: LanceDataset) -> None:
-    assert made.to_table(limit=10, offset=10) == TABLE.slice(10, 10)
-    assert made.to_table(filter=pc.field("b") > 50, columns=["a"])["a"].to_pylist() == list(range(51, 100))
-    assert [b.num_rows for b in made.scanner(batch_size=16).to_batches()][:6] == [16] * 6
-    assert made.scanner(columns=["a"]).projected_schema == pa.schema({"a": pa.int64()})
-    assert made.scanner().dataset_schema == made.schema
-    assert made.count_rows(filter="a < 10") == made.scanner(filter="a < 10").count_rows() == 10
-    parts = iter(made.get_fragments())
-    assert made.scanner(fragments=parts, scan_in_order=False).to_table() == TABLE
-    assert pickle.loads(pickle.dumps(made)).to_table() == TABLE
-    assert pl.scan_pyarrow_dataset(made).filter(pl.col("a") == 3).collect().height == 1
-    counted: Any = duckdb.query("SELECT count(*) FROM made WHERE a < 3")
+def test_scans(dataset: LanceDataset) -> None:
+    assert dataset.to_table(limit=10, offset=10) == TABLE.slice(10, 10)
+    assert dataset.to_table(filter=pc.field("b") > 50, columns=["a"])["a"].to_pylist() == list(range(51, 100))
+    assert [b.num_rows for b in dataset.scanner(batch_size=16).to_batches()][:6] == [16] * 6
+    assert dataset.scanner(columns=["a"]).projected_schema == pa.schema({"a": pa.int64()})
+    assert dataset.scanner().dataset_schema == dataset.schema
+    assert dataset.count_rows(filter="a < 10") == dataset.scanner(filter="a < 10").count_rows() == 10
+    parts = iter(dataset.get_fragments())
+    assert dataset.scanner(fragments=parts, scan_in_order=False).to_table() == TABLE
+    assert pickle.loads(pickle.dumps(dataset)).to_table() == TABLE
+    assert pl.scan_pyarrow_dataset(dataset).filter(pl.col("a") == 3).collect().height == 1
+    counted: Any = duckdb.query("SELECT count(*) FROM dataset WHERE a < 3")
     assert counted.fetchall() == [(3,)]
-    built = ScannerBuilder(made).columns(["a"]).filter("a > 97").with_row_id().batch_readahead(4).to_scanner()
+    built = ScannerBuilder(dataset).columns(["a"]).filter("a > 97").with_row_id().batch_readahead(4).to_scanner()
     assert isinstance(built, LanceScanner)
     assert built.to_table().column_names == ["a", "_rowid"]
     for bad in ({"limit": -1}, {"offset": -1}, {"filter": "zz > 1"}, {"filter": "a >"}, {"columns": ["q"]}):
         with pytest.raises(ValueError):
-            made.to_table(**bad)
+            dataset.to_table(**bad)
     with pytest.raises(TypeError, match="iterable of LanceFragment"):
-        made.scanner(fragments=[1])  # type: ignore[list-item]
-    assert "LanceRead" in made.scanner().explain_plan()
+        dataset.scanner(fragments=[1])  # type: ignore[list-item]
+    assert "LanceRead" in dataset.scanner().explain_plan()
 
 
 def test_supported_sql_filters(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_supported_sql_filters(tmp_path: Path) -> None:
             "CAPS": range(100),
         }
     )
-    made = lance.write_dataset(rows, tmp_path)
+    dataset = lance.write_dataset(rows, tmp_path)
     for text, count in (
         ("n >= 50", 50),
         ("n == 50", 1),
@@ -133,4 +133,4 @@ def test_supported_sql_filters(tmp_path: Path) -> None:
         ("true", 100),
         ("n IS NOT NULL", 100),
     ):
-        assert made.count_rows(text) == count, text
+        assert dataset.count_rows(text) == count, text

@@ -64,7 +64,7 @@ def test_write_accepts_every_source(tmp_path: Path) -> None:
     assert lance.write_dataset(again.to_batches(), tmp_path / "more", schema=again.schema).to_table() == expected
 
 
-def test_write_errors(uri: Path, made: LanceDataset) -> None:
+def test_write_errors(uri: Path, dataset: LanceDataset) -> None:
     with pytest.raises(OSError):
         lance.write_dataset(TABLE, uri)
     for other in (pa.table({"c": [1], "b": [1]}), pa.table({"a": ["x"], "b": [1]})):
@@ -125,9 +125,9 @@ def test_write_progress(tmp_path: Path) -> None:
 def test_file_system_write_progress(tmp_path: Path) -> None:
     folder, uri = tmp_path / "progress", tmp_path / "t"
     progress = FileSystemFragmentWriteProgress(folder, metadata={"worker": "7"})
-    made = LanceFragment.create(uri, TABLE, progress=progress)
+    dataset = LanceFragment.create(uri, TABLE, progress=progress)
     assert not (folder / "fragment_0.in_progress").exists()
-    assert made == lance.FragmentMetadata.from_json((folder / "fragment_0.json").read_text())
+    assert dataset == lance.FragmentMetadata.from_json((folder / "fragment_0.json").read_text())
 
     def failing() -> Iterator[pa.RecordBatch]:
         yield TABLE.to_batches()[0]
@@ -156,9 +156,9 @@ def test_commit_lock_is_held_for_each_commit(tmp_path: Path) -> None:
         yield
         seen.append("released")
 
-    made = lance.write_dataset(TABLE, tmp_path / "a", commit_lock=lock)
+    dataset = lance.write_dataset(TABLE, tmp_path / "a", commit_lock=lock)
     assert seen == [1, "released"]
-    guarded = lance.dataset(made.uri, commit_lock=lock)
+    guarded = lance.dataset(dataset.uri, commit_lock=lock)
     guarded.delete("a = 1")
     guarded.update({"b": "b + 1"})
     assert seen[2:] == [2, "released", 3, "released"]
@@ -174,10 +174,10 @@ def test_commit_lock_is_held_for_checked_out_version(tmp_path: Path) -> None:
         versions.append(version)
         yield
 
-    made = lance.write_dataset(TABLE, tmp_path / "a")
-    made.delete("a < 3")
-    lance.dataset(made.uri, commit_lock=lock).checkout_version(1).restore()
-    lance.dataset(made.uri, commit_lock=lock, asof="9999-01-01").delete("a < 4")
+    dataset = lance.write_dataset(TABLE, tmp_path / "a")
+    dataset.delete("a < 3")
+    lance.dataset(dataset.uri, commit_lock=lock).checkout_version(1).restore()
+    lance.dataset(dataset.uri, commit_lock=lock, asof="9999-01-01").delete("a < 4")
     assert versions == [3, 4]
 
 
@@ -215,19 +215,19 @@ def test_failing_commit_locks(tmp_path: Path) -> None:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def test_changes(uri: Path, made: LanceDataset) -> None:
-    made.delete("a < 10")
-    made.delete(pc.field("a") < 20)
-    assert (made.version, made.count_rows(), made.stats.dataset_stats()["num_deleted_rows"]) == (3, 80, 20)
+def test_changes(uri: Path, dataset: LanceDataset) -> None:
+    dataset.delete("a < 10")
+    dataset.delete(pc.field("a") < 20)
+    assert (dataset.version, dataset.count_rows(), dataset.stats.dataset_stats()["num_deleted_rows"]) == (3, 80, 20)
     with pytest.raises(OSError):
-        made.delete("zz = 1")
-    made.update({"b": "b + 1"}, where="a < 30")
-    assert made.to_table(filter="a = 25")["b"].to_pylist() == [26]
+        dataset.delete("zz = 1")
+    dataset.update({"b": "b + 1"}, where="a < 30")
+    assert dataset.to_table(filter="a = 25")["b"].to_pylist() == [26]
     for bad in ({"zz": "1"}, {"b": "zz + 1"}):
         with pytest.raises(ValueError):
-            made.update(bad)
-    made.delete("true")
-    assert made.count_rows() == 0
+            dataset.update(bad)
+    dataset.delete("true")
+    assert dataset.count_rows() == 0
 
 
 def test_update_columns_of_all_types(tmp_path: Path) -> None:
@@ -247,53 +247,53 @@ def test_update_columns_of_all_types(tmp_path: Path) -> None:
     }
     old = {"i": 1, "u": 1, "s": "x", "ls": "x", "f": 1.0, "b": True, "v": [1.0, 1.0], "w": [1.0, 1.0]}
     first = {n: pa.array([old.get(n, when)], k[0]) for n, k in kinds.items()}
-    made = lance.write_dataset(pa.table(first), tmp_path)
-    made.update({n: text for n, (_, text, _) in kinds.items()})
-    assert made.to_table() == pa.table({n: pa.array([value], kind) for n, (kind, _, value) in kinds.items()})
+    dataset = lance.write_dataset(pa.table(first), tmp_path)
+    dataset.update({n: text for n, (_, text, _) in kinds.items()})
+    assert dataset.to_table() == pa.table({n: pa.array([value], kind) for n, (kind, _, value) in kinds.items()})
 
 
 def test_merge_columns(uri: Path) -> None:
-    made = lance.write_dataset(TABLE, uri, data_storage_version="legacy")
+    dataset = lance.write_dataset(TABLE, uri, data_storage_version="legacy")
     with pytest.raises(OSError, match=r".+Lance does not yet support nulls for type Int64."):
-        made.merge(pa.table({"a": range(40), "c": range(40)}), "a")
-    made.merge(pa.table({"a": range(100), "c": range(100)}), "a")
-    made.merge(pa.table({"k": range(3), "d": ["x", "y", "z"]}), left_on="a", right_on="k")
-    assert (made.version, made.to_table(columns=["d"])["d"].null_count) == (3, 97)
+        dataset.merge(pa.table({"a": range(40), "c": range(40)}), "a")
+    dataset.merge(pa.table({"a": range(100), "c": range(100)}), "a")
+    dataset.merge(pa.table({"k": range(3), "d": ["x", "y", "z"]}), left_on="a", right_on="k")
+    assert (dataset.version, dataset.to_table(columns=["d"])["d"].null_count) == (3, 97)
     with pytest.raises(OSError):
-        made.merge(pa.table({"a": range(100), "e": range(100)}), "zz")
+        dataset.merge(pa.table({"a": range(100), "e": range(100)}), "zz")
 
 
-def test_new_column_and_merge_errors(made: LanceDataset) -> None:
+def test_new_column_and_merge_errors(dataset: LanceDataset) -> None:
     with pytest.raises(OSError, match="ended before producing values"):
-        made.add_columns(TABLE.select(["a"]).rename_columns(["n"]).slice(0, 99))
+        dataset.add_columns(TABLE.select(["a"]).rename_columns(["n"]).slice(0, 99))
     longer = pa.concat_tables([TABLE, TABLE.slice(0, 1)]).select(["a"]).rename_columns(["n"])
     with pytest.raises(OSError, match="produced more values"):
-        made.add_columns(longer.to_batches(), reader_schema=longer.schema)
+        dataset.add_columns(longer.to_batches(), reader_schema=longer.schema)
     with pytest.raises(OSError, match="the source has columns b"):
-        made.merge_insert("a").when_matched_update_all().execute(TABLE.select(["b"]))
+        dataset.merge_insert("a").when_matched_update_all().execute(TABLE.select(["b"]))
     with pytest.raises(ValueError, match="the alteration is empty"):
-        made.alter_columns({"path": "a"})
-    assert (made.version, made.latest_version, made.schema.names) == (1, 1, ["a", "b"])
-    assert len(list(made.snapshot.store.list("data"))) == 1
+        dataset.alter_columns({"path": "a"})
+    assert (dataset.version, dataset.latest_version, dataset.schema.names) == (1, 1, ["a", "b"])
+    assert len(list(dataset.snapshot.store.list("data"))) == 1
 
 
-def test_column_function_gets_batches_of_the_size(made: LanceDataset) -> None:
+def test_column_function_gets_batches_of_the_size(dataset: LanceDataset) -> None:
     seen: list[int] = []
 
     def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
         seen.append(batch.num_rows)
         return pa.record_batch({"twice": pc.multiply(batch["a"], 2)})
 
-    made.delete("a >= 95")
-    made.add_columns(twice, read_columns=["a"], batch_size=40)
+    dataset.delete("a >= 95")
+    dataset.add_columns(twice, read_columns=["a"], batch_size=40)
     assert seen[-3:] == [40, 40, 15]
-    assert made.to_table()["twice"].to_pylist() == list(range(0, 190, 2))
+    assert dataset.to_table()["twice"].to_pylist() == list(range(0, 190, 2))
     for wrong, error in (
         (lambda b: b["a"], "must be a RecordBatch"),
         (lambda b: pa.record_batch({"n": b["a"][:1]}), "new values"),
         (lambda b: pa.record_batch({f"n{b['a'][0]}": b["a"]}), "differ from batch to batch"),
     ):
         with pytest.raises(ValueError, match=error):
-            made.add_columns(wrong, ["a"], pa.schema({"n": pa.int64()}), batch_size=40)
+            dataset.add_columns(wrong, ["a"], pa.schema({"n": pa.int64()}), batch_size=40)
     with pytest.raises(ValueError, match="batch_size"):
-        made.add_columns(twice, batch_size=0)
+        dataset.add_columns(twice, batch_size=0)

@@ -27,38 +27,38 @@ ROWS = pa.table(
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=20, max_rows_per_group=10)
 
 
-def test_struct_fields_are_indexed(made: LanceDataset) -> None:
+def test_struct_fields_are_indexed(dataset: LanceDataset) -> None:
     def ids(filter: str) -> list[int]:
-        scanner = made.scanner(["id"], filter=filter)
+        scanner = dataset.scanner(["id"], filter=filter)
         assert "ScalarIndexQuery" in scanner.explain_plan()
         found: list[int] = scanner.to_table()["id"].to_pylist()
-        assert found == made.to_table(["id"], filter=filter, use_scalar_index=False)["id"].to_pylist()
+        assert found == dataset.to_table(["id"], filter=filter, use_scalar_index=False)["id"].to_pylist()
         return found
 
-    made.create_scalar_index("meta.lang", "BTREE")
-    made.create_scalar_index("meta.deep.n", "BTREE")
-    assert [i["fields"] for i in made.list_indices()] == [["meta.lang"], ["meta.deep.n"]]
-    assert [i.field_names for i in made.describe_indices()] == [["meta.lang"], ["meta.deep.n"]]
+    dataset.create_scalar_index("meta.lang", "BTREE")
+    dataset.create_scalar_index("meta.deep.n", "BTREE")
+    assert [i["fields"] for i in dataset.list_indices()] == [["meta.lang"], ["meta.deep.n"]]
+    assert [i.field_names for i in dataset.describe_indices()] == [["meta.lang"], ["meta.deep.n"]]
     assert ids("meta.lang = 'x3'") == list(range(3, 60, 7))
     assert ids("meta.deep.n BETWEEN 4 AND 5") == [8, 9, 10, 11]
-    made.insert(ROWS.slice(0, 10))
-    made.delete("id = 9")
+    dataset.insert(ROWS.slice(0, 10))
+    dataset.delete("id = 9")
     assert ids("meta.deep.n = 4") == [8, 8]
-    made.optimize.optimize_indices()
-    assert all(made.stats.index_stats(i["name"])["num_unindexed_rows"] == 0 for i in made.list_indices())
+    dataset.optimize.optimize_indices()
+    assert all(dataset.stats.index_stats(i["name"])["num_unindexed_rows"] == 0 for i in dataset.list_indices())
     assert ids("meta.lang = 'x1' AND meta.deep.n < 5") == [1, 8, 1, 8]
-    made.optimize.compact_files()
+    dataset.optimize.compact_files()
     assert ids("meta.lang = 'x1' AND meta.deep.n < 5") == [1, 8, 1, 8]
-    made.alter_columns({"path": "meta", "name": "facts"})
+    dataset.alter_columns({"path": "meta", "name": "facts"})
     assert ids("facts.lang = 'x3'") == [*range(3, 60, 7), 3]
-    made.drop_columns(["facts.lang"])
-    assert [i["fields"] for i in made.list_indices()] == [["facts.deep.n"]]
+    dataset.drop_columns(["facts.lang"])
+    assert [i["fields"] for i in dataset.list_indices()] == [["facts.deep.n"]]
     with pytest.raises(InvalidArgumentError, match="in a list"):
-        made.create_scalar_index("many.n", "BTREE")
+        dataset.create_scalar_index("many.n", "BTREE")
 
 
 def test_nulls_in_structs_are_not_matched(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_nulls_in_structs_are_not_matched(tmp_path: Path) -> None:
             assert ds.to_table(["id"], filter=filter, use_scalar_index=use)["id"].to_pylist() == expected
 
 
-def test_index_descriptions_include_all_segments(made: LanceDataset) -> None:
+def test_index_descriptions_include_all_segments(dataset: LanceDataset) -> None:
     def part(number: int, fragments: set[int]) -> Index:
         details = ("/lance.table.BitmapIndexDetails", b"")
         return Index(str(UUID(int=number)), "langs", [1], number, fragments, 0, details)
 
     operation = lance.LanceOperation.CreateIndex([part(1, {0}), part(2, {1})], [])
-    ds = lance.LanceDataset.commit(made.uri, operation, read_version=made.version)
+    ds = lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
     stats = ds.stats.index_stats("langs")
     assert [stats[name] for name in ("index_type", "num_indices", "num_segments")] == ["Bitmap", 2, 2]
     assert (stats["num_indexed_rows"], stats["num_unindexed_rows"], stats["num_unindexed_fragments"]) == (40, 20, 1)
@@ -90,22 +90,22 @@ def test_index_descriptions_include_all_segments(made: LanceDataset) -> None:
     assert ds.describe_indices() == []
 
 
-def test_index_without_rows(made: LanceDataset) -> None:
-    made.create_scalar_index("id", "BTREE", train=False)
-    stats = made.stats.index_stats("id_idx")
+def test_index_without_rows(dataset: LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE", train=False)
+    stats = dataset.stats.index_stats("id_idx")
     assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (0, 60)
     assert (stats["name"], stats["num_indices"]) == ("id_idx", 1)
     assert (stats["num_indexed_fragments"], stats["num_unindexed_fragments"]) == (0, 3)
-    assert made.to_table(["id"], filter="id > 57")["id"].to_pylist() == [58, 59]
-    assert lance.dataset(made.uri).count_rows("id = 3") == 1
-    made.optimize.optimize_indices()
-    assert made.stats.index_stats("id_idx")["num_indexed_rows"] == 60
-    assert made.to_table(["id"], filter="id > 57")["id"].to_pylist() == [58, 59]
-    made.create_scalar_index("id", "BTREE", progress_callback=None, fragment_ids=None)
+    assert dataset.to_table(["id"], filter="id > 57")["id"].to_pylist() == [58, 59]
+    assert lance.dataset(dataset.uri).count_rows("id = 3") == 1
+    dataset.optimize.optimize_indices()
+    assert dataset.stats.index_stats("id_idx")["num_indexed_rows"] == 60
+    assert dataset.to_table(["id"], filter="id > 57")["id"].to_pylist() == [58, 59]
+    dataset.create_scalar_index("id", "BTREE", progress_callback=None, fragment_ids=None)
     with pytest.raises(InvalidArgumentError, match="fragment_ids"):
-        made.create_scalar_index("id", "BTREE", fragment_ids=[1])
+        dataset.create_scalar_index("id", "BTREE", fragment_ids=[1])
     with pytest.raises(TypeError, match="zones"):
-        made.create_scalar_index("id", "BTREE", zones=3)
+        dataset.create_scalar_index("id", "BTREE", zones=3)
 
 
 def test_target_partition_size(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_untrained_vector_indices(
     tmp_path: Path, creator: Any, trainer: Any, kind: str, metric: str, options: dict[str, Any]
 ) -> None:
     where, q = tmp_path / "t", [0.5] * 8
-    made = creator.write_dataset(vectors(1000), where)
-    made.create_index("v", kind, name="i", metric=metric, num_partitions=2, train=False, **options)
+    dataset = creator.write_dataset(vectors(1000), where)
+    dataset.create_index("v", kind, name="i", metric=metric, num_partitions=2, train=False, **options)
     search = {"column": "v", "q": q, "k": 5, "metric": metric}
     expected = None
     for one in (lance.dataset(where), pylance.dataset(where)):
@@ -167,13 +167,13 @@ def test_untrained_vector_indices(
 
 
 def test_vector_index_without_rows_is_untrained(tmp_path: Path) -> None:
-    made = lance.write_dataset(vectors(0), tmp_path / "t").create_index("v", "IVF_FLAT")
-    assert [(i.index_type, i.num_rows_indexed) for i in made.describe_indices()] == [("IVF_FLAT", 0)]
-    made.optimize.optimize_indices()
-    made.insert(vectors(100))
-    made.optimize.optimize_indices(num_indices_to_merge=0)
-    assert made.describe_indices()[0].num_rows_indexed == 100
-    assert made.to_table(nearest={"column": "v", "q": [0.0] * 8, "k": 3}).num_rows == 3
+    dataset = lance.write_dataset(vectors(0), tmp_path / "t").create_index("v", "IVF_FLAT")
+    assert [(i.index_type, i.num_rows_indexed) for i in dataset.describe_indices()] == [("IVF_FLAT", 0)]
+    dataset.optimize.optimize_indices()
+    dataset.insert(vectors(100))
+    dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    assert dataset.describe_indices()[0].num_rows_indexed == 100
+    assert dataset.to_table(nearest={"column": "v", "q": [0.0] * 8, "k": 3}).num_rows == 3
     legacy = lance.write_dataset(vectors(9), tmp_path / "legacy", data_storage_version="legacy")
     with pytest.raises(InvalidArgumentError, match="legacy format"):
         legacy.create_index("v", "IVF_PQ", num_sub_vectors=2, train=False)
@@ -182,28 +182,28 @@ def test_vector_index_without_rows_is_untrained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("metric", "pieces"), [("l2", 4), ("cosine", 2), ("dot", 8)])
 def test_product_quantization_with_four_bits(tmp_path: Path, metric: str, pieces: int) -> None:
     where = tmp_path / "t"
-    made = lance.write_dataset(vectors(1000), where)
-    made.create_index("v", "IVF_PQ", metric=metric, num_partitions=2, num_sub_vectors=pieces, num_bits=4, seed=1)
+    dataset = lance.write_dataset(vectors(1000), where)
+    dataset.create_index("v", "IVF_PQ", metric=metric, num_partitions=2, num_sub_vectors=pieces, num_bits=4, seed=1)
     q = np.random.default_rng(5).random(8).tolist()
     exact = {"column": "v", "q": q, "k": 10, "metric": metric}
-    expected = made.to_table(["id"], nearest={**exact, "use_index": False})["id"].to_pylist()
+    expected = dataset.to_table(["id"], nearest={**exact, "use_index": False})["id"].to_pylist()
 
     def check() -> None:
         peer = pylance.dataset(where)
-        for one in (made, peer):
+        for one in (dataset, peer):
             sub = one.stats.index_stats("v_idx")["indices"][0]["sub_index"]
             assert (sub["nbits"], sub["num_sub_vectors"], sub["index_type"]) == (4, pieces, "PQ")
             refined = {**exact, "nprobes": 2, "refine_factor": 50}
             assert one.to_table(["id"], nearest=refined)["id"].to_pylist() == expected
         coarse = {**exact, "k": 1000, "nprobes": 2}
-        ours, theirs = (one.to_table(["id"], nearest=coarse).sort_by("id") for one in (made, peer))
+        ours, theirs = (one.to_table(["id"], nearest=coarse).sort_by("id") for one in (dataset, peer))
         assert ours["id"].to_pylist() == theirs["id"].to_pylist()
         # pylance rounds distances to 4-bit codes in its lookup tables.
         assert np.corrcoef(ours["_distance"], theirs["_distance"])[0, 1] > 0.99
 
     check()
-    made.insert(vectors(1000).slice(0, 0))
-    made.optimize.optimize_indices(retrain=True)
+    dataset.insert(vectors(1000).slice(0, 0))
+    dataset.optimize.optimize_indices(retrain=True)
     check()
     with pytest.raises(InvalidArgumentError, match="must be even"):
-        made.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=1, num_bits=4, name="odd")
+        dataset.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=1, num_bits=4, name="odd")

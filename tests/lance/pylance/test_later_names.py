@@ -19,21 +19,21 @@ ROWS = pa.table({"id": [1, 2, 3, 4], "name": ["a", "b", "c", "d"]})
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
 
 
-def test_insert(made: LanceDataset) -> None:
-    made.insert(ROWS)
-    assert (made.version, made.count_rows()) == (2, 8)
-    made.insert(iter(pa.table({"id": [9], "name": ["z"]}).to_batches()), schema=ROWS.schema, max_rows_per_group=16)
-    assert made.take([8]).to_pylist() == [{"id": 9, "name": "z"}]
-    made.insert(ROWS.slice(0, 1), mode="overwrite")
-    assert lance.dataset(made.uri).to_table().equals(ROWS.slice(0, 1))
+def test_insert(dataset: LanceDataset) -> None:
+    dataset.insert(ROWS)
+    assert (dataset.version, dataset.count_rows()) == (2, 8)
+    dataset.insert(iter(pa.table({"id": [9], "name": ["z"]}).to_batches()), schema=ROWS.schema, max_rows_per_group=16)
+    assert dataset.take([8]).to_pylist() == [{"id": 9, "name": "z"}]
+    dataset.insert(ROWS.slice(0, 1), mode="overwrite")
+    assert lance.dataset(dataset.uri).to_table().equals(ROWS.slice(0, 1))
     with pytest.raises(TypeError, match="max_rows"):
-        made.insert(ROWS, max_rows=3)
+        dataset.insert(ROWS, max_rows=3)
     with pytest.raises(InvalidArgumentError, match="mode"):
-        made.insert(ROWS, mode="upsert")  # type: ignore[arg-type]
+        dataset.insert(ROWS, mode="upsert")  # type: ignore[arg-type]
     masked = lance.write_dataset(
         pa.table({"n": [1]}), "memory://later-insert", mode="overwrite", nulls="mask", data_storage_version="legacy"
     )
@@ -42,22 +42,22 @@ def test_insert(made: LanceDataset) -> None:
     assert masked.to_table()["n"].to_pylist() == [1, None]
 
 
-def test_drop_index(made: LanceDataset) -> None:
-    made.create_scalar_index("id", "BTREE")
-    made.create_scalar_index("name", "BTREE")
-    made.drop_index("id_idx")
-    assert [i["name"] for i in made.list_indices()] == ["name_idx"]
-    assert made.to_table(filter="id = 3")["name"].to_pylist() == ["c"]
+def test_drop_index(dataset: LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("name", "BTREE")
+    dataset.drop_index("id_idx")
+    assert [i["name"] for i in dataset.list_indices()] == ["name_idx"]
+    assert dataset.to_table(filter="id = 3")["name"].to_pylist() == ["c"]
     with pytest.raises(KeyError, match="id_idx"):
-        made.drop_index("id_idx")
+        dataset.drop_index("id_idx")
 
 
-def test_fragment_merge_columns(made: LanceDataset) -> None:
+def test_fragment_merge_columns(dataset: LanceDataset) -> None:
     def value_func(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch([pc.multiply(batch["id"], 10)], ["ten"])
 
-    parts = [f.merge_columns(value_func, ["id"]) for f in made.get_fragments()]
-    merged = LanceDataset.commit(made.uri, LanceOperation.Merge([p[0] for p in parts], parts[0][1]), made.version)
+    parts = [f.merge_columns(value_func, ["id"]) for f in dataset.get_fragments()]
+    merged = LanceDataset.commit(dataset.uri, LanceOperation.Merge([p[0] for p in parts], parts[0][1]), dataset.version)
     assert merged.to_table(["id", "ten"]).to_pydict() == {"id": [1, 2, 3, 4], "ten": [10, 20, 30, 40]}
 
 
@@ -118,41 +118,41 @@ def test_fragment_columns_come_from_every_source() -> None:
         fragment.merge_columns({})
 
 
-def test_empty_projection_with_row_ids(made: LanceDataset) -> None:
+def test_empty_projection_with_row_ids(dataset: LanceDataset) -> None:
     ids = [0, 1, 1 << 32, (1 << 32) + 1]
-    assert made.to_table([], with_row_id=True).to_pydict() == {"_rowid": ids}
-    assert made.to_table([], with_row_address=True).to_pydict() == {"_rowaddr": ids}
+    assert dataset.to_table([], with_row_id=True).to_pydict() == {"_rowid": ids}
+    assert dataset.to_table([], with_row_address=True).to_pydict() == {"_rowaddr": ids}
     both: dict[str, Any] = {"with_row_id": True, "with_row_address": True}
-    assert made.get_fragments()[1].to_table([], **both).to_pydict() == {"_rowid": ids[2:], "_rowaddr": ids[2:]}
-    assert made.scanner([], with_row_id=True, filter="id > 1").count_rows() == 3
+    assert dataset.get_fragments()[1].to_table([], **both).to_pydict() == {"_rowid": ids[2:], "_rowaddr": ids[2:]}
+    assert dataset.scanner([], with_row_id=True, filter="id > 1").count_rows() == 3
 
 
-def test_batch_udf(made: LanceDataset) -> None:
+def test_batch_udf(dataset: LanceDataset) -> None:
     @lance.batch_udf()
     def frame(batch: pa.RecordBatch) -> Any:
         return pd.DataFrame({"more": batch["id"].to_pandas() + 0.5})
 
-    made.add_columns(frame, read_columns=["id"])
+    dataset.add_columns(frame, read_columns=["id"])
 
     @lance.batch_udf(output_schema=pa.schema([pa.field("small", pa.int8(), nullable=False)]))
     def narrow(batch: pa.RecordBatch) -> Any:
         return pd.DataFrame({"small": batch["id"].to_pandas()})
 
-    made.add_columns(narrow)
-    assert made.to_table(["more", "small"]).to_pydict() == {"more": [1.5, 2.5, 3.5, 4.5], "small": [1, 2, 3, 4]}
-    assert made.schema.field("small").type == pa.int8()
+    dataset.add_columns(narrow)
+    assert dataset.to_table(["more", "small"]).to_pydict() == {"more": [1.5, 2.5, 3.5, 4.5], "small": [1, 2, 3, 4]}
+    assert dataset.schema.field("small").type == pa.int8()
 
     @lance.batch_udf(output_schema=pa.schema([("x", pa.int8())]))
     def wrong(batch: pa.RecordBatch) -> Any:
         return pa.record_batch([batch["id"]], ["x"])
 
     with pytest.raises(InvalidArgumentError, match="x int64, expected x int8"):
-        made.add_columns(wrong)
+        dataset.add_columns(wrong)
     with pytest.raises(InvalidArgumentError, match="pandas DataFrame"):
-        made.add_columns(lance.batch_udf()(lambda batch: 5))
+        dataset.add_columns(lance.batch_udf()(lambda batch: 5))
 
 
-def test_interrupted_batch_udf_resumes(made: LanceDataset, tmp_path: Path) -> None:
+def test_interrupted_batch_udf_resumes(dataset: LanceDataset, tmp_path: Path) -> None:
     seen: list[int] = []
     stop = [3]
 
@@ -166,11 +166,11 @@ def test_interrupted_batch_udf_resumes(made: LanceDataset, tmp_path: Path) -> No
     schema = pa.schema([("square", pa.int64())])
     udf = lance.batch_udf(schema, checkpoint_file=tmp_path / "kept.sqlite")(costly)
     with pytest.raises((ArithmeticError, TrilakeError), match="out of credit"):
-        made.add_columns(udf)
+        dataset.add_columns(udf)
     stop[0] = -1
-    made.add_columns(udf)
+    dataset.add_columns(udf)
     assert sorted(seen) == [1, 2, 3, 4]
-    assert made.to_table(["square"])["square"].to_pylist() == [1, 4, 9, 16]
+    assert dataset.to_table(["square"])["square"].to_pylist() == [1, 4, 9, 16]
     assert not (tmp_path / "kept.sqlite").exists()
     (tmp_path / "kept.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(StorageError, match="checkpoint"):
@@ -188,66 +188,66 @@ def test_interrupted_batch_udf_resumes(made: LanceDataset, tmp_path: Path) -> No
 )
 def test_unknown_search_options_are_rejected(nearest: Any, message: str) -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8, dtype=np.float32)), 2)
-    made = lance.write_dataset(pa.table({"v": vectors}), "memory://later-searches", mode="overwrite")
+    dataset = lance.write_dataset(pa.table({"v": vectors}), "memory://later-searches", mode="overwrite")
     with pytest.raises(TypeError, match=message) as error:
-        made.to_table(nearest=nearest)
+        dataset.to_table(nearest=nearest)
     assert isinstance(error.value, TrilakeError)
 
 
-def test_short_method_names(made: LanceDataset) -> None:
-    assert made.to_pandas({"n": "id * 2"}, filter="id > 3").to_dict("list") == {"n": [8]}
-    assert made.to_pandas(types_mapper=pd.ArrowDtype).dtypes["name"] == pd.ArrowDtype(pa.string())
-    assert made.scanner(["id"], limit=1).to_pandas().to_dict("list") == {"id": [1]}
-    made.delete("id = 2")
-    assert made.slice(1, 3, {"i": "id"}).to_pydict() == {"i": [3, 4]}
-    assert made.slice(3, 3).num_rows == 0
+def test_short_method_names(dataset: LanceDataset) -> None:
+    assert dataset.to_pandas({"n": "id * 2"}, filter="id > 3").to_dict("list") == {"n": [8]}
+    assert dataset.to_pandas(types_mapper=pd.ArrowDtype).dtypes["name"] == pd.ArrowDtype(pa.string())
+    assert dataset.scanner(["id"], limit=1).to_pandas().to_dict("list") == {"id": [1]}
+    dataset.delete("id = 2")
+    assert dataset.slice(1, 3, {"i": "id"}).to_pydict() == {"i": [3, 4]}
+    assert dataset.slice(3, 3).num_rows == 0
     for bounds in (-1, 1), (2, 1), (0, 4):
         with pytest.raises(InvalidArgumentError, match="the dataset has 3 rows"):
-            made.slice(*bounds)
-    assert (made.fragment_ids(), made.max_field_id, made.data_storage_version) == ({0, 1}, 1, "2.2")
-    assert made.get_version() == made.versions()[-1]
-    assert not made.has_stable_row_ids
-    made.truncate_table()
-    assert (made.count_rows(), made.schema) == (0, ROWS.schema)
+            dataset.slice(*bounds)
+    assert (dataset.fragment_ids(), dataset.max_field_id, dataset.data_storage_version) == ({0, 1}, 1, "2.2")
+    assert dataset.get_version() == dataset.versions()[-1]
+    assert not dataset.has_stable_row_ids
+    dataset.truncate_table()
+    assert (dataset.count_rows(), dataset.schema) == (0, ROWS.schema)
 
 
-def test_tag_selects_the_version(made: LanceDataset) -> None:
-    made.delete("id = 1")
-    made.checkout_version(1).tags.create("first")
-    made.tags.create("moved", 1)
-    made.tags.update("moved")
-    assert (made.tags.get_version("first"), made.tags.get_version("moved")) == (1, 2)
+def test_tag_selects_the_version(dataset: LanceDataset) -> None:
+    dataset.delete("id = 1")
+    dataset.checkout_version(1).tags.create("first")
+    dataset.tags.create("moved", 1)
+    dataset.tags.update("moved")
+    assert (dataset.tags.get_version("first"), dataset.tags.get_version("moved")) == (1, 2)
 
 
-def test_schema_metadata(made: LanceDataset) -> None:
-    other = lance.dataset(made.uri)
-    assert made.update_schema_metadata({"a": "1", "b": "ü"}) == {"a": "1", "b": "ü"}
+def test_schema_metadata(dataset: LanceDataset) -> None:
+    other = lance.dataset(dataset.uri)
+    assert dataset.update_schema_metadata({"a": "1", "b": "ü"}) == {"a": "1", "b": "ü"}
     other.insert(ROWS)
     assert other.update_schema_metadata({"a": None, "c": "3"}) == {"b": "ü", "c": "3"}
     assert (other.schema.metadata, other.count_rows()) == ({b"b": "ü".encode(), b"c": b"3"}, 8)
     other.replace_schema_metadata({"d": "4"})
-    again = lance.dataset(made.uri)
+    again = lance.dataset(dataset.uri)
     assert (again.schema_metadata, again.to_table().schema.metadata) == ({"d": "4"}, {b"d": b"4"})
-    assert lance.dataset(made.uri, version=2).schema_metadata == {"a": "1", "b": "ü"}
+    assert lance.dataset(dataset.uri, version=2).schema_metadata == {"a": "1", "b": "ü"}
     for wrong in ({"a": 1}, {1: "a"}, "a"):
         with pytest.raises(TypeError, match="metadata"):
-            made.update_schema_metadata(wrong)  # type: ignore[arg-type]
+            dataset.update_schema_metadata(wrong)  # type: ignore[arg-type]
 
 
-def test_unsupported_names_explain_themselves(made: LanceDataset) -> None:
+def test_unsupported_names_explain_themselves(dataset: LanceDataset) -> None:
     for name, reason in (
         ("deep_clone", "write_dataset"),
         ("delta", "compares rows by columns"),
     ):
         with pytest.raises(AttributeError, match=reason) as error:
-            getattr(made, name)
+            getattr(dataset, name)
         assert isinstance(error.value, InvalidArgumentError)
-        assert not hasattr(made, name)
+        assert not hasattr(dataset, name)
     with pytest.raises(AttributeError, match="'LanceDataset' object has no attribute 'nope'"):
-        made.nope  # noqa: B018
+        dataset.nope  # noqa: B018
     with pytest.raises(TypeError, match=r"'full_text_query'.*contains"):
-        made.to_table(full_text_query="word")
-    assert made.to_table(io_buffer_size=1 << 20, late_materialization=True).num_rows == 4
+        dataset.to_table(full_text_query="word")
+    assert dataset.to_table(io_buffer_size=1 << 20, late_materialization=True).num_rows == 4
 
 
 def test_field_metadata(tmp_path: Path) -> None:
@@ -276,31 +276,31 @@ def test_field_metadata(tmp_path: Path) -> None:
             ds.update_field_metadata(wrong)
 
 
-def test_maintenance_options(made: LanceDataset) -> None:
+def test_maintenance_options(dataset: LanceDataset) -> None:
     unset = {"max_bytes_per_file": None, "defer_index_remap": False, "batch_size": 7, "compaction_mode": "reencode"}
-    assert made.optimize.compact_files(target_rows_per_fragment=None, **unset).fragments_removed == 2
-    assert lance.lance.Compaction.plan(made, {"batch_size": 3, "max_source_rows": None}).num_tasks() == 0
+    assert dataset.optimize.compact_files(target_rows_per_fragment=None, **unset).fragments_removed == 2
+    assert lance.lance.Compaction.plan(dataset, {"batch_size": 3, "max_source_rows": None}).num_tasks() == 0
     for option in ({"defer_index_remap": True}, {"compaction_mode": "force_binary_copy"}):
         with pytest.raises(InvalidArgumentError, match=f"{min(option)}=.* is not supported"):
-            made.optimize.compact_files(**option)
+            dataset.optimize.compact_files(**option)
         with pytest.raises(InvalidArgumentError, match=f"{min(option)}=.* is not supported"):
-            lance.lance.Compaction.plan(made, option)
-    assert made.cleanup_old_versions(retain_versions=1, delete_rate_limit=9).old_versions == 2
+            lance.lance.Compaction.plan(dataset, option)
+    assert dataset.cleanup_old_versions(retain_versions=1, delete_rate_limit=9).old_versions == 2
     with pytest.raises(InvalidArgumentError, match="versions="):
-        made.cleanup_old_versions(versions=[1])
+        dataset.cleanup_old_versions(versions=[1])
 
 
 def test_deprecated_names(tmp_path: Path) -> None:
     rows = pa.table({"a": [1]})
-    made = lance.write_dataset(rows, tmp_path / "t")
-    fragment = made.get_fragments()[0].metadata
+    dataset = lance.write_dataset(rows, tmp_path / "t")
+    fragment = dataset.get_fragments()[0].metadata
     uses: dict[str, list[Any]] = {
         "data_storage_version": [
             lambda: lance.write_dataset(rows, tmp_path / "w", use_legacy_format=False),
             lambda: lance.write_fragments(rows, tmp_path / "f", use_legacy_format=False),
             lambda: lance.LanceFragment.create(tmp_path / "c", rows, use_legacy_format=False),
         ],
-        "LanceSchema": [lambda: LanceOperation.Merge([fragment], made.schema)],
+        "LanceSchema": [lambda: LanceOperation.Merge([fragment], dataset.schema)],
         "FragmentMetadata.files": [fragment.data_files],
         "DataFile.fields": [fragment.files[0].field_ids],
     }
@@ -309,4 +309,4 @@ def test_deprecated_names(tmp_path: Path) -> None:
             with pytest.warns(DeprecationWarning, match=instead) as found:
                 call()
             assert [Path(one.filename).name for one in found] == [Path(__file__).name]
-    LanceOperation.Merge([fragment], made.lance_schema)
+    LanceOperation.Merge([fragment], dataset.lance_schema)

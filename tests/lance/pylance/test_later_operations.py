@@ -15,7 +15,7 @@ from trilake.lance.schema import LanceSchema
 ROWS = pa.table({"id": range(6), "a": [i / 2 for i in range(6)], "p": [{"x": i, "y": str(i)} for i in range(6)]})
 
 
-def made(name: str) -> lance.LanceDataset:
+def dataset(name: str) -> lance.LanceDataset:
     return lance.write_dataset(ROWS, f"memory://operations-{name}", mode="overwrite", max_rows_per_file=3)
 
 
@@ -25,7 +25,7 @@ def projected(ds: lance.LanceDataset, schema: pa.Schema) -> lance.LanceDataset:
 
 
 def test_projection_renames_and_drops_by_id() -> None:
-    ds = made("project")
+    ds = dataset("project")
     ds.create_scalar_index("a", "BTREE")
     part = pa.struct([("x", pa.int64()), ("z", pa.string())])
     got = projected(ds, pa.schema([("a", pa.int64()), ("b", pa.float64()), ("q", part)]))
@@ -44,7 +44,7 @@ def test_projection_renames_and_drops_by_id() -> None:
 
 
 def test_schema_fields_and_ids() -> None:
-    ds = made("fields")
+    ds = dataset("fields")
     ds.drop_columns(["a"])
     fields = ds.lance_schema.fields()
     assert [(f.name(), f.id()) for f in fields] == [("id", 0), ("p", 2)]
@@ -72,7 +72,7 @@ def test_schema_fields_and_ids() -> None:
 )
 def test_projection_of_other_columns_is_rejected(schema: pa.Schema, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        projected(made("rejected"), schema)
+        projected(dataset("rejected"), schema)
 
 
 def test_companions_follow_their_columns() -> None:
@@ -91,7 +91,7 @@ def test_companions_follow_their_columns() -> None:
 
 
 def test_merged_fragments_report_field_ids() -> None:
-    ds = made("more")
+    ds = dataset("more")
     twice = [f.merge_columns({"b": "id * 2"}) for f in ds.get_fragments()]
     schema = twice[0][1]
     assert [(f.name(), f.id()) for f in schema.fields()] == [("id", 0), ("a", 1), ("p", 2), ("b", 5)]
@@ -108,7 +108,7 @@ def test_merged_fragments_report_field_ids() -> None:
 
 
 def test_merge_is_committed_later() -> None:
-    ds = made("merge")
+    ds = dataset("merge")
     new = pa.table({"id": [1, 9], "a": [-1.0, -9.0], "p": [{"x": 0, "y": ""}] * 2})
     builder = ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     plan = builder.explain_plan(new.schema)
@@ -129,7 +129,7 @@ def test_merge_is_committed_later() -> None:
 
 
 def test_failed_merge_leaves_no_file() -> None:
-    ds = made("merge-fails")
+    ds = dataset("merge-fails")
     before = len(list(ds.snapshot.store.list("data")))
     with pytest.raises(InvalidArgumentError):
         ds.merge_insert("id").when_matched_update_all().execute_uncommitted(pa.concat_tables([ROWS, ROWS]))
@@ -137,7 +137,7 @@ def test_failed_merge_leaves_no_file() -> None:
 
 
 def test_tags_accept_every_form_of_reference() -> None:
-    ds = made("tags")
+    ds = dataset("tags")
     ds.delete("id = 1")
     ds.tags.create("two")
     ds.tags.create("one", reference=1)

@@ -19,7 +19,7 @@ ROWS = pa.table({"id": [1, 2, 3, 4], "name": ["a", "b", "c", "d"]})
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2)
 
 
@@ -63,27 +63,29 @@ def test_dataset_keeps_its_format(tmp_path: Path) -> None:
     assert (newest.version, newest.data_storage_version) == (7, "0.1")
 
 
-def test_unknown_options_are_rejected(made: LanceDataset) -> None:
+def test_unknown_options_are_rejected(dataset: LanceDataset) -> None:
     with pytest.raises(TypeError, match="write_dataset has no option 'max_rows'"):
-        lance.write_dataset(ROWS, made.uri, mode="append", max_rows=3)
+        lance.write_dataset(ROWS, dataset.uri, mode="append", max_rows=3)
     with pytest.raises(TypeError, match="write_fragments has no option 'max_bases'"):
-        write_fragments(ROWS, made.uri, max_bases=["a"])
+        write_fragments(ROWS, dataset.uri, max_bases=["a"])
     with pytest.raises(InvalidArgumentError, match="different storage_options"):
-        LanceDataset.commit(made, LanceOperation.Append([]), 1, storage_options={"region": "x"})
+        LanceDataset.commit(dataset, LanceOperation.Append([]), 1, storage_options={"region": "x"})
 
 
-def test_changes_return_row_counts(made: LanceDataset) -> None:
-    assert made.update({"name": "'z'"}, where="id > 1") == {"num_rows_updated": 3}
-    assert made.update({"name": "'y'"}) == {"num_rows_updated": 4}
-    assert made.delete("id IN (2, 3)") == {"num_deleted_rows": 2}
-    assert made.delete("id = 2") == {"num_deleted_rows": 0}
-    other = lance.dataset(made.uri)
-    made.insert(ROWS)
+def test_changes_return_row_counts(dataset: LanceDataset) -> None:
+    assert dataset.update({"name": "'z'"}, where="id > 1") == {"num_rows_updated": 3}
+    assert dataset.update({"name": "'y'"}) == {"num_rows_updated": 4}
+    assert dataset.delete("id IN (2, 3)") == {"num_deleted_rows": 2}
+    assert dataset.delete("id = 2") == {"num_deleted_rows": 0}
+    other = lance.dataset(dataset.uri)
+    dataset.insert(ROWS)
     assert other.delete("id = 1") == {"num_deleted_rows": 2}  # on the newest version, which has two
-    assert made.merge_insert("id").when_matched_delete().use_index(False).execute([{"id": 4}])["num_deleted_rows"] == 2
+    assert (
+        dataset.merge_insert("id").when_matched_delete().use_index(False).execute([{"id": 4}])["num_deleted_rows"] == 2
+    )
 
 
-def test_merge_insert_matches_by_the_primary_key(made: LanceDataset) -> None:
+def test_merge_insert_matches_by_the_primary_key(dataset: LanceDataset) -> None:
     key = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
     schema = pa.schema([key, pa.field("n", pa.int64())])
     ds = lance.write_dataset(pa.table({"id": [1, 2], "n": [1, 2]}, schema=schema), "memory://merge-by-primary-key")
@@ -91,13 +93,13 @@ def test_merge_insert_matches_by_the_primary_key(made: LanceDataset) -> None:
     done = ds.merge_insert().when_matched_update_all().when_not_matched_insert_all().execute(news)
     assert (done["num_updated_rows"], done["num_inserted_rows"], ds.count_rows()) == (1, 1, 3)
     with pytest.raises(InvalidArgumentError, match="no primary key"):
-        made.merge_insert()
+        dataset.merge_insert()
 
 
-def test_python_rows_and_columns(made: LanceDataset) -> None:
-    made.insert([{"id": 5, "name": "e"}, {"name": "f", "id": 6}])
-    made.insert({"id": [7], "name": ["g"]})
-    assert made.to_table(filter="id > 4").to_pydict() == {"id": [5, 6, 7], "name": ["e", "f", "g"]}
+def test_python_rows_and_columns(dataset: LanceDataset) -> None:
+    dataset.insert([{"id": 5, "name": "e"}, {"name": "f", "id": 6}])
+    dataset.insert({"id": [7], "name": ["g"]})
+    assert dataset.to_table(filter="id > 4").to_pydict() == {"id": [5, 6, 7], "name": ["e", "f", "g"]}
     vectors = pa.schema([pa.field("v", pa.list_(pa.float32(), 2))])
     new = lance.write_dataset([{"v": [1, 2]}], "memory://later-rows", vectors, mode="overwrite")
     assert (new.schema, new.to_table().to_pylist()) == (vectors, [{"v": [1.0, 2.0]}])
@@ -108,53 +110,53 @@ def test_python_rows_and_columns(made: LanceDataset) -> None:
     assert new.to_table()["n"].to_pylist() == [None, 1]
 
 
-def test_tags_keep_creation_time_and_metadata(made: LanceDataset) -> None:
-    made.tags.create("old")
-    made.delete("id = 1")
-    made.tags.create("new")
-    made.tags.create("again", 1)
-    made.tags.replace_metadata("old", {"owner": "sales"})
-    made.tags.update("old", 2)
-    old = made.tags.list()["old"]
+def test_tags_keep_creation_time_and_metadata(dataset: LanceDataset) -> None:
+    dataset.tags.create("old")
+    dataset.delete("id = 1")
+    dataset.tags.create("new")
+    dataset.tags.create("again", 1)
+    dataset.tags.replace_metadata("old", {"owner": "sales"})
+    dataset.tags.update("old", 2)
+    old = dataset.tags.list()["old"]
     assert (old["version"], old["metadata"], old["branch"]) == (2, {"owner": "sales"}, None)
     assert isinstance(old["created_at"], dt.datetime)
     assert old["created_at"].tzinfo is not None
     assert old["created_at"] < old["updated_at"]
-    assert [name for name, _ in made.tags.list_ordered()] == ["new", "old", "again"]
-    assert [name for name, _ in made.tags.list_ordered("asc")] == ["again", "new", "old"]
+    assert [name for name, _ in dataset.tags.list_ordered()] == ["new", "old", "again"]
+    assert [name for name, _ in dataset.tags.list_ordered("asc")] == ["again", "new", "old"]
     with pytest.raises(InvalidArgumentError, match="asc or desc"):
-        made.tags.list_ordered("up")
+        dataset.tags.list_ordered("up")
     with pytest.raises(TypeError, match="metadata"):
-        made.tags.replace_metadata("old", {"n": 1})
+        dataset.tags.replace_metadata("old", {"n": 1})
     with pytest.raises(ValueError, match="does not exist"):
-        made.tags.replace_metadata("none", {})
-    store = made.snapshot.store
+        dataset.tags.replace_metadata("none", {})
+    store = dataset.snapshot.store
     store.put(f"{TAGS}/old.json", orjson.dumps({"version": 1, "createdAt": "soon", "metadata": 3, "later": [1]}))
-    made.tags.update("old", 2)
-    assert made.tags.list()["old"]["created_at"] is None
+    dataset.tags.update("old", 2)
+    assert dataset.tags.list()["old"]["created_at"] is None
     assert orjson.loads(store.read(f"{TAGS}/old.json").to_pybytes())["later"] == [1]
 
 
-def test_cleanup_retains_the_given_number_of_versions(made: LanceDataset) -> None:
+def test_cleanup_retains_the_given_number_of_versions(dataset: LanceDataset) -> None:
     for i in range(4):
-        made.delete(f"id = {i}")
+        dataset.delete(f"id = {i}")
 
     def left() -> list[int]:
-        return [v["version"] for v in made.versions()]
+        return [v["version"] for v in dataset.versions()]
 
-    assert made.cleanup_old_versions(dt.timedelta(days=1), 2).old_versions == 0
-    plan = made.explain_cleanup_old_versions(retain_versions=4, include_files=True)
+    assert dataset.cleanup_old_versions(dt.timedelta(days=1), 2).old_versions == 0
+    plan = dataset.explain_cleanup_old_versions(retain_versions=4, include_files=True)
     assert [file.kind for file in plan.candidate_files] == ["transaction file", "manifest"]
-    short = made.explain_cleanup_old_versions(retain_versions=4, include_files=True, max_files=1)
+    short = dataset.explain_cleanup_old_versions(retain_versions=4, include_files=True, max_files=1)
     assert (len(short.candidate_files), short.candidate_files_truncated) == (1, True)
     assert (len(left()), plan.stats.transaction_files_removed) == (5, 1)
-    assert made.cleanup_old_versions(retain_versions=4) == plan.stats
+    assert dataset.cleanup_old_versions(retain_versions=4) == plan.stats
     assert left() == [2, 3, 4, 5]
-    assert made.cleanup_old_versions(retain_versions=9).old_versions == 0
-    made.tags.create("kept", 2)
-    assert made.cleanup_old_versions(dt.timedelta(0), 2, error_if_tagged_old_versions=False).old_versions == 1
+    assert dataset.cleanup_old_versions(retain_versions=9).old_versions == 0
+    dataset.tags.create("kept", 2)
+    assert dataset.cleanup_old_versions(dt.timedelta(0), 2, error_if_tagged_old_versions=False).old_versions == 1
     assert left() == [2, 4, 5]
-    assert [made.checkout_version(v).count_rows() for v in left()] == [4, 2, 1]
+    assert [dataset.checkout_version(v).count_rows() for v in left()] == [4, 2, 1]
     for wrong in (0, -1, 1.0, True):
         with pytest.raises(InvalidArgumentError, match="retain_versions"):
-            made.cleanup_old_versions(retain_versions=wrong)  # type: ignore[arg-type]
+            dataset.cleanup_old_versions(retain_versions=wrong)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ SHARDED = [ShardedFragmentSampler, ShardedBatchSampler]
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     ds = lance.write_dataset(
         pa.table({"a": range(230), "b": range(230)}), tmp_path / "t", max_rows_per_file=50, max_rows_per_group=10
     )
@@ -40,44 +40,44 @@ def values(sampler: Sampler, ds: LanceDataset, **how: object) -> list[list[int]]
     return [b.column(0).to_pylist() for b in sampler(ds, columns=["a"], **how)]  # type: ignore[arg-type]
 
 
-def test_full_scan_yields_all_rows_in_fixed_batches(made: LanceDataset) -> None:
-    found = values(FullScanSampler(), made, batch_size=30)
+def test_full_scan_yields_all_rows_in_fixed_batches(dataset: LanceDataset) -> None:
+    found = values(FullScanSampler(), dataset, batch_size=30)
     assert [len(b) for b in found] == [30] * 6 + [17]
-    assert [v for b in found for v in b] == made.to_table()["a"].to_pylist()
-    assert values(FullScanSampler(), made, filter="a < 10")[0] == [1, 2, 3, 4, 5, 6, 8, 9]
+    assert [v for b in found for v in b] == dataset.to_table()["a"].to_pylist()
+    assert values(FullScanSampler(), dataset, filter="a < 10")[0] == [1, 2, 3, 4, 5, 6, 8, 9]
 
 
 @pytest.mark.parametrize("kind", SHARDED)
 @pytest.mark.parametrize("randomize", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 11])
 def test_shards_read_every_row_once(
-    made: LanceDataset, kind: Callable[..., Sampler], randomize: bool, size: int
+    dataset: LanceDataset, kind: Callable[..., Sampler], randomize: bool, size: int
 ) -> None:
-    shares = [values(kind(rank, size, randomize=randomize, seed=5), made, batch_size=8) for rank in range(size)]
-    assert sorted(v for share in shares for batch in share for v in batch) == made.to_table()["a"].to_pylist()
+    shares = [values(kind(rank, size, randomize=randomize, seed=5), dataset, batch_size=8) for rank in range(size)]
+    assert sorted(v for share in shares for batch in share for v in batch) == dataset.to_table()["a"].to_pylist()
     if kind is ShardedBatchSampler:
         counts = [len(share) for share in shares]
         assert max(counts) - min(counts) <= 1
 
 
 @pytest.mark.parametrize("kind", SHARDED)
-def test_shards_read_every_filtered_row_once(made: LanceDataset, kind: Callable[..., Sampler]) -> None:
-    shares = [values(kind(rank, 3), made, batch_size=8, filter="a > 100") for rank in range(3)]
+def test_shards_read_every_filtered_row_once(dataset: LanceDataset, kind: Callable[..., Sampler]) -> None:
+    shares = [values(kind(rank, 3), dataset, batch_size=8, filter="a > 100") for rank in range(3)]
     found = sorted(v for share in shares for batch in share for v in batch)
-    assert found == made.to_table(filter="a > 100")["a"].to_pylist()
+    assert found == dataset.to_table(filter="a > 100")["a"].to_pylist()
 
 
-def test_random_order_depends_on_the_seed(made: LanceDataset) -> None:
+def test_random_order_depends_on_the_seed(dataset: LanceDataset) -> None:
     sampler = ShardedBatchSampler(0, 1, randomize=True, seed=3)
-    first, second = values(sampler, made, batch_size=8), values(sampler, made, batch_size=8)
+    first, second = values(sampler, dataset, batch_size=8), values(sampler, dataset, batch_size=8)
     assert first != second
-    assert values(ShardedBatchSampler(0, 1, randomize=True, seed=3), made, batch_size=8) == first
+    assert values(ShardedBatchSampler(0, 1, randomize=True, seed=3), dataset, batch_size=8) == first
     with pytest.raises(InvalidArgumentError, match="filter"):
-        values(ShardedBatchSampler(0, 1, randomize=True), made, filter="a > 3")
+        values(ShardedBatchSampler(0, 1, randomize=True), dataset, filter="a > 3")
 
 
-def test_shard_includes_row_ids(made: LanceDataset) -> None:
-    (batch, *_) = ShardedBatchSampler(0, 2)(made, batch_size=8, columns=["b"], with_row_id=True)
+def test_shard_includes_row_ids(dataset: LanceDataset) -> None:
+    (batch, *_) = ShardedBatchSampler(0, 2)(dataset, batch_size=8, columns=["b"], with_row_id=True)
     assert batch.schema.names == ["b", "_rowid"]
 
 

@@ -30,7 +30,7 @@ ROWS = pa.table(
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     ds = lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=4, max_rows_per_group=2)
     ds.delete("id in (1, 8)")
     return ds
@@ -49,9 +49,9 @@ def place(id: int) -> int:
     return (id // 4 << 32) + id % 4
 
 
-def test_filters_on_row_ids(made: LanceDataset) -> None:
+def test_filters_on_row_ids(dataset: LanceDataset) -> None:
     def found(filter: Any, **more: Any) -> list[int]:
-        ids: list[int] = made.to_table(["id"], filter=filter, **more)["id"].to_pylist()
+        ids: list[int] = dataset.to_table(["id"], filter=filter, **more)["id"].to_pylist()
         return ids
 
     assert found(f"_rowid = {place(5)}") == [5]
@@ -64,24 +64,24 @@ def test_filters_on_row_ids(made: LanceDataset) -> None:
     assert found(f"NOT _rowid <> {place(6)}") == [6]
     assert found(pc.field("_rowid") == place(3)) == [3]
     assert found(pc.field("_rowaddr").isin([place(3), place(9)])) == [3, 9]
-    assert made.to_table(["kind"], filter=f"_rowid = {place(3)}", with_row_id=True).to_pylist() == [
+    assert dataset.to_table(["kind"], filter=f"_rowid = {place(3)}", with_row_id=True).to_pylist() == [
         {"kind": "a", "_rowid": place(3)}
     ]
-    assert made.count_rows(f"_rowid > {place(3)}") == 5
-    assert [f.fragment_id for f in made.get_fragments() if f.count_rows(f"_rowid = {place(5)}")] == [1]
-    assert "query=_rowid = " in made.scanner(filter="_rowid = 3").explain_plan()
+    assert dataset.count_rows(f"_rowid > {place(3)}") == 5
+    assert [f.fragment_id for f in dataset.get_fragments() if f.count_rows(f"_rowid = {place(5)}")] == [1]
+    assert "query=_rowid = " in dataset.scanner(filter="_rowid = 3").explain_plan()
     with pytest.raises(FilterError, match="_rowx"):
         found("_rowx = 1")
     own = lance.write_dataset(pa.table({"_rowid": [7, 8]}), "memory://own-row-ids", mode="overwrite")
     assert own.to_table(filter="_rowid = 8").to_pydict() == {"_rowid": [8]}
 
 
-def test_row_id_filter_reads_only_its_row(made: LanceDataset) -> None:
-    plan = made.scanner(["id"], filter=f"_rowid = {place(5)}").explain_plan(verbose=True)
+def test_row_id_filter_reads_only_its_row(dataset: LanceDataset) -> None:
+    plan = dataset.scanner(["id"], filter=f"_rowid = {place(5)}").explain_plan(verbose=True)
     assert "rows to read: 1 of 10" in plan
 
 
-def test_row_id_condition_is_not_evaluated_on_rows(made: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_id_condition_is_not_evaluated_on_rows(dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """It took longer than reading the rows, as every fragment checked all ids."""
 
     def fail(self: Filter, rows: pa.Table) -> Any:
@@ -94,23 +94,23 @@ def test_row_id_condition_is_not_evaluated_on_rows(made: LanceDataset, monkeypat
         pc.field("_rowaddr").isin([place(2), place(9), place(8), 77]),
         f"(_rowid = {place(9)} OR _rowid = {place(2)}) AND _rowaddr IN ({two}, {place(3)})",
     ):
-        assert made.to_table(["id"], filter=condition)["id"].to_pylist() == [2, 9]
-        assert made.count_rows(condition) == 2
+        assert dataset.to_table(["id"], filter=condition)["id"].to_pylist() == [2, 9]
+        assert dataset.count_rows(condition) == 2
     with pytest.raises(AssertionError, match="is evaluated"):
-        made.to_table(filter=f"_rowid = {place(2)} AND kind = 'c'")
+        dataset.to_table(filter=f"_rowid = {place(2)} AND kind = 'c'")
 
 
-def test_delete_and_update_by_row_ids(made: LanceDataset) -> None:
-    made.update({"kind": "'z'"}, where=f"_rowid = {place(0)}")
-    assert made.to_table(["id"], filter="kind = 'z'")["id"].to_pylist() == [0]
-    made.delete(f"_rowaddr IN ({place(3)}, {place(4)})")
-    assert sorted(made.to_table(["id"])["id"].to_pylist()) == [0, 2, 5, 6, 7, 9]
+def test_delete_and_update_by_row_ids(dataset: LanceDataset) -> None:
+    dataset.update({"kind": "'z'"}, where=f"_rowid = {place(0)}")
+    assert dataset.to_table(["id"], filter="kind = 'z'")["id"].to_pylist() == [0]
+    dataset.delete(f"_rowaddr IN ({place(3)}, {place(4)})")
+    assert sorted(dataset.to_table(["id"])["id"].to_pylist()) == [0, 2, 5, 6, 7, 9]
     source = pa.table({"id": [2, 5], "kind": ["n", "n"], "score": [0.0, 0.0], "part": ROWS["part"][:2]})
     done = (
-        made.merge_insert("id").when_not_matched_by_source_delete(f"_rowaddr = {place(6)} OR _rowid = {place(7)}")
+        dataset.merge_insert("id").when_not_matched_by_source_delete(f"_rowaddr = {place(6)} OR _rowid = {place(7)}")
     ).execute(source)
     assert done["num_deleted_rows"] == 2
-    assert sorted(made.to_table(["id"])["id"].to_pylist()) == [0, 2, 5, 9]
+    assert sorted(dataset.to_table(["id"])["id"].to_pylist()) == [0, 2, 5, 9]
 
 
 def test_search_is_filtered_by_row_ids() -> None:
@@ -130,9 +130,9 @@ def test_search_is_filtered_by_row_ids() -> None:
         next(ds.scanner(nearest=near).scan_batches())
 
 
-def test_order_by_columns(made: LanceDataset) -> None:
+def test_order_by_columns(dataset: LanceDataset) -> None:
     def ids(*order: str | ColumnOrdering, **more: Any) -> list[int]:
-        found: list[int] = made.to_table(["id"], order_by=list(order), **more)["id"].to_pylist()
+        found: list[int] = dataset.to_table(["id"], order_by=list(order), **more)["id"].to_pylist()
         return found
 
     assert ids("kind") == [3, 6, 9, 0, 4, 7, 2, 5]
@@ -144,7 +144,7 @@ def test_order_by_columns(made: LanceDataset) -> None:
     assert ids("score", filter="kind = 'b'", limit=2) == [0, 7]
     assert ids("_rowid", limit=2) == [0, 2]
     assert ids("score", limit=0) == []
-    scanner = made.scanner({"twice": "id * 2"}, order_by=["score"], limit=2, with_row_id=True)
+    scanner = dataset.scanner({"twice": "id * 2"}, order_by=["score"], limit=2, with_row_id=True)
     assert scanner.to_table().to_pylist() == [{"twice": 12, "_rowid": place(6)}, {"twice": 4, "_rowid": place(2)}]
     assert scanner.head(1).num_rows == 1
     assert scanner.count_rows() == 2
@@ -159,7 +159,7 @@ def test_order_by_columns(made: LanceDataset) -> None:
         ([5], "ColumnOrdering"),
     ):
         with pytest.raises((InvalidArgumentError, TypeError), match=message):
-            made.to_table(order_by=order)
+            dataset.to_table(order_by=order)
 
 
 def test_order_by_places_nulls_and_nan() -> None:
@@ -175,10 +175,10 @@ def test_order_by_places_nulls_and_nan() -> None:
         assert ds.to_table(["id"], order_by=[order])["id"].to_pylist() == ids
 
 
-def test_strict_batch_size(made: LanceDataset) -> None:
+def test_strict_batch_size(dataset: LanceDataset) -> None:
     def sizes(**options: Any) -> list[int]:
-        batches = list(made.to_batches(**options))
-        assert pa.Table.from_batches(batches).equals(made.to_table(**{**options, "strict_batch_size": False}))
+        batches = list(dataset.to_batches(**options))
+        assert pa.Table.from_batches(batches).equals(dataset.to_table(**{**options, "strict_batch_size": False}))
         return [b.num_rows for b in batches]
 
     assert sizes(batch_size=3, strict_batch_size=True) == [3, 3, 2]
@@ -188,58 +188,58 @@ def test_strict_batch_size(made: LanceDataset) -> None:
     assert sizes(batch_size=1, strict_batch_size=True, limit=2) == [1, 1]
 
 
-def test_batch_size_from_the_environment(made: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_from_the_environment(dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANCE_DEFAULT_BATCH_SIZE", "1")
-    assert [b.num_rows for b in made.to_batches()] == [1] * 8
-    assert max(b.num_rows for b in made.to_batches(batch_size=2)) == 2
+    assert [b.num_rows for b in dataset.to_batches()] == [1] * 8
+    assert max(b.num_rows for b in dataset.to_batches(batch_size=2)) == 2
     monkeypatch.setenv("LANCE_DEFAULT_BATCH_SIZE", "many")
     with pytest.raises(InvalidArgumentError, match="LANCE_DEFAULT_BATCH_SIZE must be a number of rows above 0"):
-        made.to_table()
+        dataset.to_table()
 
 
-def test_batch_size_bytes_is_a_maximum(made: LanceDataset) -> None:
+def test_batch_size_bytes_is_a_maximum(dataset: LanceDataset) -> None:
     def sizes(**options: Any) -> list[int]:
-        batches = list(made.to_batches(["id"], **options))
-        assert pa.Table.from_batches(batches)["id"].to_pylist() == made.to_table(["id"])["id"].to_pylist()
+        batches = list(dataset.to_batches(["id"], **options))
+        assert pa.Table.from_batches(batches)["id"].to_pylist() == dataset.to_table(["id"])["id"].to_pylist()
         return [b.num_rows for b in batches]
 
     assert sizes(batch_size_bytes=8) == sizes(batch_size_bytes=1) == [1] * 8
     assert sizes(batch_size_bytes=1 << 20) == sizes()
     assert sizes(batch_size_bytes=16, order_by=["id"]) == [2] * 4
-    assert made.get_fragments()[0].to_table(batch_size_bytes=9).num_rows == 3
+    assert dataset.get_fragments()[0].to_table(batch_size_bytes=9).num_rows == 3
     with pytest.raises(InvalidArgumentError, match="cannot be used together"):
         sizes(batch_size_bytes=8, strict_batch_size=True)
     with pytest.raises(InvalidArgumentError, match="batch_size_bytes"):
         sizes(batch_size_bytes=0)
 
 
-def test_deleted_rows_have_null_row_ids(made: LanceDataset) -> None:
-    found = made.to_table(["id"], include_deleted_rows=True, with_row_id=True)
+def test_deleted_rows_have_null_row_ids(dataset: LanceDataset) -> None:
+    found = dataset.to_table(["id"], include_deleted_rows=True, with_row_id=True)
     assert found["id"].to_pylist() == list(range(10))
     assert found["_rowid"].to_pylist() == [None if i in (1, 8) else place(i) for i in range(10)]
-    some = made.to_table(["id"], filter="kind = 'c'", include_deleted_rows=True, with_row_id=True)
+    some = dataset.to_table(["id"], filter="kind = 'c'", include_deleted_rows=True, with_row_id=True)
     assert some.to_pylist() == [{"id": i, "_rowid": None if i == 8 else place(i)} for i in (2, 5, 8)]
-    cut = made.to_table(["id"], include_deleted_rows=True, with_row_id=True, limit=5, offset=1)
+    cut = dataset.to_table(["id"], include_deleted_rows=True, with_row_id=True, limit=5, offset=1)
     assert cut["id"].to_pylist() == [1, 2, 3, 4, 5]
-    scanner = made.scanner(["id"], include_deleted_rows=True, with_row_id=True)
+    scanner = dataset.scanner(["id"], include_deleted_rows=True, with_row_id=True)
     assert (scanner.count_rows(), scanner.take([1])["id"].to_pylist()) == (10, [1])
     with pytest.raises(InvalidArgumentError, match="with_row_id"):
-        made.to_table(include_deleted_rows=True)
+        dataset.to_table(include_deleted_rows=True)
     with pytest.raises(InvalidArgumentError, match="order_by"):
-        made.to_table(include_deleted_rows=True, with_row_id=True, order_by=["id"])
+        dataset.to_table(include_deleted_rows=True, with_row_id=True, order_by=["id"])
 
 
-def test_scans_without_indices(made: LanceDataset) -> None:
-    made.create_scalar_index("id", "BTREE")
-    assert "id = 3" in made.scanner(filter="id = 3").explain_plan().splitlines()[0]
-    without = made.scanner(filter="id = 3", use_scalar_index=False)
+def test_scans_without_indices(dataset: LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    assert "id = 3" in dataset.scanner(filter="id = 3").explain_plan().splitlines()[0]
+    without = dataset.scanner(filter="id = 3", use_scalar_index=False)
     assert without.explain_plan().startswith("LanceRead")
     assert without.to_table()["id"].to_pylist() == [3]
 
 
-def test_default_scan_options(made: LanceDataset, tmp_path: Path) -> None:
+def test_default_scan_options(dataset: LanceDataset, tmp_path: Path) -> None:
     defaults = {"columns": ["id"], "with_row_id": True, "batch_size": 2, "order_by": ["kind"], "limit": 3}
-    ds = lance.dataset(made.uri, default_scan_options=defaults)
+    ds = lance.dataset(dataset.uri, default_scan_options=defaults)
     expected = {"id": [3, 6, 9], "_rowid": [place(i) for i in (3, 6, 9)]}
     assert ds.to_table().to_pydict() == expected
     assert [b.num_rows for b in ds.to_batches()] == [2, 1]
@@ -249,23 +249,23 @@ def test_default_scan_options(made: LanceDataset, tmp_path: Path) -> None:
     assert ds.checkout_version(1).to_table(limit=1)["id"].to_pylist() == [1]
     assert (ds.count_rows(), ds.count_rows("id < 7")) == (8, 6)
     assert ds.schema.names == ["id", "_rowid"]
-    assert ds.get_fragments()[0].schema == made.schema
+    assert ds.get_fragments()[0].schema == dataset.schema
     with pytest.raises(TypeError, match="full_text"):
-        lance.dataset(made.uri, default_scan_options={"full_text": 1})
+        lance.dataset(dataset.uri, default_scan_options={"full_text": 1})
     with pytest.raises(InvalidArgumentError, match="batch_size"):
-        lance.dataset(made.uri, default_scan_options={"batch_size": -1})
+        lance.dataset(dataset.uri, default_scan_options={"batch_size": -1})
 
 
-def test_analyze_plan_runs_the_scan(made: LanceDataset) -> None:
-    lines = made.scanner(["id"], filter="id > 4").analyze_plan().splitlines()
+def test_analyze_plan_runs_the_scan(dataset: LanceDataset) -> None:
+    lines = dataset.scanner(["id"], filter="id > 4").analyze_plan().splitlines()
     assert lines[0].startswith("AnalyzeExec: rows=4, batches=2, elapsed=")
     assert lines[1].strip().startswith("LanceRead")
     assert lines[1].endswith("metrics=[output_rows=4, output_batches=2, rows_scanned=10]")
 
 
-def test_batches_carry_their_fragment_id(made: LanceDataset) -> None:
+def test_batches_carry_their_fragment_id(dataset: LanceDataset) -> None:
     def found(**options: Any) -> list[tuple[int, list[int]]]:
-        tagged = made.scanner(["id"], **options).scan_batches()
+        tagged = dataset.scanner(["id"], **options).scan_batches()
         return [(t.fragment.fragment_id, t.record_batch["id"].to_pylist()) for t in tagged]
 
     assert found(limit=4, offset=2) == [(0, [3]), (1, [4, 5, 6])]
@@ -273,34 +273,34 @@ def test_batches_carry_their_fragment_id(made: LanceDataset) -> None:
     assert found(limit=0) == []
 
 
-def test_hints_change_nothing(made: LanceDataset) -> None:
+def test_hints_change_nothing(dataset: LanceDataset) -> None:
     hints = {"io_buffer_size": 1 << 20, "late_materialization": True, "blob_handling": "all_binary"}
-    assert made.to_table(["id"], **hints, fast_search=False, full_text_query=None).num_rows == 8
-    ds = lance.dataset(made.uri, default_scan_options=hints)
+    assert dataset.to_table(["id"], **hints, fast_search=False, full_text_query=None).num_rows == 8
+    ds = lance.dataset(dataset.uri, default_scan_options=hints)
     assert ds.to_pandas(["id"], filter="id > 7", io_buffer_size=5)["id"].tolist() == [9]
     with pytest.raises(TypeError, match="full_text_query"):
-        made.to_table(full_text_query="b")
+        dataset.to_table(full_text_query="b")
 
 
-def test_constant_columns_have_all_rows(made: LanceDataset) -> None:
+def test_constant_columns_have_all_rows(dataset: LanceDataset) -> None:
     """Arrow loses the row count of a table without columns in ``take``."""
     one = {"one": "cast(1 as bigint)"}
-    assert made.to_table(one, order_by=["kind"]).to_pydict() == {"one": [1] * 8}
-    assert made.to_table(one, order_by=["kind"], limit=2, offset=1).to_pydict() == {"one": [1] * 2}
-    assert [b.num_rows for b in made.to_batches(one, order_by=["kind"], batch_size=3)] == [3, 3, 2]
-    assert made.take([0, 5, 7], one).to_pydict() == made._take_rows([0, place(9), place(4)], one).to_pydict()
-    assert made.take([0, 5, 7], one).to_pydict() == {"one": [1] * 3}
-    assert made.get_fragments()[1].take([0, 3], one).to_pydict() == {"one": [1] * 2}
-    made.create_scalar_index("id", "BTREE")
-    assert made.to_table(one, filter="id = 3").to_pydict() == {"one": [1]}
+    assert dataset.to_table(one, order_by=["kind"]).to_pydict() == {"one": [1] * 8}
+    assert dataset.to_table(one, order_by=["kind"], limit=2, offset=1).to_pydict() == {"one": [1] * 2}
+    assert [b.num_rows for b in dataset.to_batches(one, order_by=["kind"], batch_size=3)] == [3, 3, 2]
+    assert dataset.take([0, 5, 7], one).to_pydict() == dataset._take_rows([0, place(9), place(4)], one).to_pydict()
+    assert dataset.take([0, 5, 7], one).to_pydict() == {"one": [1] * 3}
+    assert dataset.get_fragments()[1].take([0, 3], one).to_pydict() == {"one": [1] * 2}
+    dataset.create_scalar_index("id", "BTREE")
+    assert dataset.to_table(one, filter="id = 3").to_pydict() == {"one": [1]}
 
 
 def test_row_ids_belong_to_the_opened_version(first: LanceDataset) -> None:
     """After an overwrite, or another change that moves rows, they would name other rows."""
-    made = first
+    dataset = first
 
     def stale() -> LanceDataset:
-        return lance.dataset(made.uri)
+        return lance.dataset(dataset.uri)
 
     def changes(ds: LanceDataset) -> list[Any]:
         source = pa.table({"id": [0], "kind": ["b"], "score": [0.5], "part": ROWS["part"][:1]})
@@ -315,56 +315,56 @@ def test_row_ids_belong_to_the_opened_version(first: LanceDataset) -> None:
 
     for count in range(4):
         change = changes(stale())[count]
-        made.optimize.compact_files(target_rows_per_fragment=2)
-        lance.write_dataset(ROWS, made.uri, mode="overwrite", max_rows_per_file=4, max_rows_per_group=2)
+        dataset.optimize.compact_files(target_rows_per_fragment=2)
+        lance.write_dataset(ROWS, dataset.uri, mode="overwrite", max_rows_per_file=4, max_rows_per_group=2)
         with pytest.raises(ConflictError):
             change()
-        made.checkout_latest()
-        assert made.to_table(["id", "kind"]).equals(ROWS.select(["id", "kind"]))
+        dataset.checkout_latest()
+        assert dataset.to_table(["id", "kind"]).equals(ROWS.select(["id", "kind"]))
     before = stale()
-    made.delete(f"_rowid = {place(3)}")
+    dataset.delete(f"_rowid = {place(3)}")
     assert before.delete(f"_rowid IN ({place(2)}, {place(3)})") == {"num_deleted_rows": 1}
     before = stale()
-    made.checkout_latest()
-    made.optimize.compact_files()
+    dataset.checkout_latest()
+    dataset.optimize.compact_files()
     with pytest.raises(ConflictError):
         before.delete(f"_rowid = {place(5)}")
 
 
 def test_merge_columns_by_row_ids(first: LanceDataset) -> None:
-    made = first
+    dataset = first
     for number, name in enumerate(("_rowid", "_rowaddr")):
-        rows = made.to_table(["id"], with_row_id=True).rename_columns([f"of_{name}", name]).slice(1)
+        rows = dataset.to_table(["id"], with_row_id=True).rename_columns([f"of_{name}", name]).slice(1)
         with pytest.raises(TrilakeError, match="null"):
-            made.merge(rows, name)
-        whole = made.to_table(["id"], with_row_id=True).rename_columns([f"of{name}", "key"])
-        made.merge(whole, name, "key")
-        assert made.to_table([f"of{name}"]).column(0).equals(made.to_table(["id"]).column(0))
-        parts = [f.merge(whole.rename_columns([f"copy{number}", name]), name) for f in made.get_fragments()]
+            dataset.merge(rows, name)
+        whole = dataset.to_table(["id"], with_row_id=True).rename_columns([f"of{name}", "key"])
+        dataset.merge(whole, name, "key")
+        assert dataset.to_table([f"of{name}"]).column(0).equals(dataset.to_table(["id"]).column(0))
+        parts = [f.merge(whole.rename_columns([f"copy{number}", name]), name) for f in dataset.get_fragments()]
         operation = lance.LanceOperation.Merge([p[0] for p in parts], parts[0][1])
-        joined = LanceDataset.commit(made.uri, operation, made.version)
+        joined = LanceDataset.commit(dataset.uri, operation, dataset.version)
         assert joined.to_table([f"copy{number}"]).column(0).equals(joined.to_table(["id"]).column(0))
-        made.checkout_latest()
+        dataset.checkout_latest()
     with pytest.raises(InvalidArgumentError, match="join column"):
-        made.merge(rows, "nothing")
+        dataset.merge(rows, "nothing")
 
 
 @pytest.mark.parametrize("index", ["BTREE", None])
 def test_fast_search_skips_unindexed_rows(uri: Path, index: str | None) -> None:
-    made = lance.write_dataset(pa.table({"n": range(100)}), uri)
+    dataset = lance.write_dataset(pa.table({"n": range(100)}), uri)
     if index is not None:
-        made.create_scalar_index("n", index)
-    made.insert(pa.table({"n": range(100, 110)}))
-    assert made.count_rows("n >= 95") == 15
+        dataset.create_scalar_index("n", index)
+    dataset.insert(pa.table({"n": range(100, 110)}))
+    assert dataset.count_rows("n >= 95") == 15
     theirs = pylance.dataset(uri).to_table(filter="n >= 95", fast_search=True)
-    assert made.to_table(filter="n >= 95", fast_search=True).equals(theirs)
+    assert dataset.to_table(filter="n >= 95", fast_search=True).equals(theirs)
     assert theirs.num_rows == (15 if index is None else 5)
 
 
 def test_fast_search_without_index_finds_no_vector(uri: Path) -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(20), pa.float32()), 2)
-    made = lance.write_dataset(pa.table({"id": range(10), "v": vectors}), uri)
+    dataset = lance.write_dataset(pa.table({"id": range(10), "v": vectors}), uri)
     search = {"column": "v", "q": [[0.0, 1.0], [4.0, 5.0]], "k": 2}
-    assert made.to_table(["id"], nearest=search).num_rows == 4
-    found = made.to_table(["id"], nearest=search, fast_search=True)
+    assert dataset.to_table(["id"], nearest=search).num_rows == 4
+    found = dataset.to_table(["id"], nearest=search, fast_search=True)
     assert (found.num_rows, found.schema.names) == (0, ["query_index", "id", "_distance"])

@@ -16,7 +16,7 @@ ROWS = pa.table({"id": [1, 2, 3, 4], "s": ["ab", "b", None, "ad"], "x": [1.5, 2.
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
 
 
@@ -25,36 +25,36 @@ def rows(builder: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_queries(made: LanceDataset) -> None:
-    assert rows(made.sql("SELECT id, s FROM dataset WHERE id > 2")) == [{"id": 3, "s": None}, {"id": 4, "s": "ad"}]
-    assert rows(made.sql("SELECT count(*) AS n FROM DataSet")) == [{"n": 4}]
-    pairs = made.sql("SELECT a.id FROM dataset a JOIN dataset b ON a.id = b.id + 1 ORDER BY 1")
+def test_queries(dataset: LanceDataset) -> None:
+    assert rows(dataset.sql("SELECT id, s FROM dataset WHERE id > 2")) == [{"id": 3, "s": None}, {"id": 4, "s": "ad"}]
+    assert rows(dataset.sql("SELECT count(*) AS n FROM DataSet")) == [{"n": 4}]
+    pairs = dataset.sql("SELECT a.id FROM dataset a JOIN dataset b ON a.id = b.id + 1 ORDER BY 1")
     assert rows(pairs) == [{"id": 2}, {"id": 3}, {"id": 4}]
     for name in ("t", "text", "frames", "self"):
-        assert rows(made.sql(f"WITH u AS (SELECT max(x) AS m FROM {name}) FROM u").table_name(name)) == [{"m": 4.5}]
-    query = made.sql("SELECT id FROM dataset ORDER BY id").batch_size(3).build()
+        assert rows(dataset.sql(f"WITH u AS (SELECT max(x) AS m FROM {name}) FROM u").table_name(name)) == [{"m": 4.5}]
+    query = dataset.sql("SELECT id FROM dataset ORDER BY id").batch_size(3).build()
     assert [b.to_pydict() for b in query.to_batch_records()] == [{"id": [1, 2, 3]}, {"id": [4]}]
     assert [b.num_rows for b in query.to_stream_reader()] == [3, 1]
-    none = made.sql("SELECT id FROM dataset WHERE id > 100").build()
+    none = dataset.sql("SELECT id FROM dataset WHERE id > 100").build()
     assert none.to_stream_reader().schema == pa.schema([("id", pa.int64())])
 
 
-def test_query_reads_the_opened_version(made: LanceDataset) -> None:
-    before = made.sql("SELECT count(*) AS n FROM dataset")
-    made.delete("id = 1")
+def test_query_reads_the_opened_version(dataset: LanceDataset) -> None:
+    before = dataset.sql("SELECT count(*) AS n FROM dataset")
+    dataset.delete("id = 1")
     assert rows(before) == [{"n": 4}]
-    assert rows(made.sql("SELECT count(*) AS n FROM dataset")) == [{"n": 3}]
+    assert rows(dataset.sql("SELECT count(*) AS n FROM dataset")) == [{"n": 3}]
 
 
-def test_row_ids_and_addresses(made: LanceDataset) -> None:
-    made.delete("id = 1")
-    found = made.sql("SELECT id, _rowid FROM dataset").with_row_id().build().to_table()
+def test_row_ids_and_addresses(dataset: LanceDataset) -> None:
+    dataset.delete("id = 1")
+    found = dataset.sql("SELECT id, _rowid FROM dataset").with_row_id().build().to_table()
     assert found.to_pydict() == {"id": [2, 3, 4], "_rowid": [1, 1 << 32, (1 << 32) + 1]}
     assert found.schema.field("_rowid").type == pa.uint64()
-    assert made._take_rows(found["_rowid"], ["id"])["id"].to_pylist() == [2, 3, 4]
-    both = made.sql("SELECT * FROM dataset WHERE _rowid > 1 AND id < 4").with_row_id().with_row_addr()
+    assert dataset._take_rows(found["_rowid"], ["id"])["id"].to_pylist() == [2, 3, 4]
+    both = dataset.sql("SELECT * FROM dataset WHERE _rowid > 1 AND id < 4").with_row_id().with_row_addr()
     assert rows(both) == [{"id": 3, "s": None, "x": 3.5, "_rowid": 1 << 32, "_rowaddr": 1 << 32}]
-    assert rows(made.sql("SELECT _rowaddr AS at FROM dataset WHERE id = 2").with_row_addr()) == [{"at": 1}]
+    assert rows(dataset.sql("SELECT _rowaddr AS at FROM dataset WHERE id = 2").with_row_addr()) == [{"at": 1}]
     with pytest.raises(InvalidArgumentError, match="_rowid"):
         rows(both.with_row_id(False))
 
@@ -73,15 +73,15 @@ def test_row_ids_and_addresses(made: LanceDataset) -> None:
         ("", TrilakeError, "SQL|query|statement"),
     ],
 )
-def test_invalid_queries_are_rejected(made: LanceDataset, text: str, kind: type[TrilakeError], message: str) -> None:
+def test_invalid_queries_are_rejected(dataset: LanceDataset, text: str, kind: type[TrilakeError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        made.sql(text).build().to_batch_records()
+        dataset.sql(text).build().to_batch_records()
 
 
-def test_arguments(made: LanceDataset) -> None:
+def test_arguments(dataset: LanceDataset) -> None:
     with pytest.raises(TypeError, match="sql must be a string"):
-        made.sql(1)  # type: ignore[arg-type]
+        dataset.sql(1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="table name must be"):
-        made.sql("SELECT 1").table_name("")
+        dataset.sql("SELECT 1").table_name("")
     with pytest.raises(ValueError, match="batch_size"):
-        made.sql("SELECT 1").batch_size(0)
+        dataset.sql("SELECT 1").batch_size(0)

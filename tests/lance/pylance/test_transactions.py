@@ -21,112 +21,112 @@ ROWS = pa.table({"id": [1, 2, 3, 4], "name": ["a", "b", "c", "d"]})
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
 
 
-def test_each_version_has_its_transaction(made: LanceDataset) -> None:
-    made.insert(ROWS)
-    made.delete("id = 1")
-    made.update({"name": "'z'"}, where="id = 2")
-    made.add_columns({"twice": "id * 2"})
-    made.create_scalar_index("id", "BTREE")
-    made.optimize.compact_files()
-    made.checkout_version(2).restore()
-    made.checkout_latest()
-    kinds = [type(t.operation).__name__ for t in made.get_transactions(99) if t is not None]
+def test_each_version_has_its_transaction(dataset: LanceDataset) -> None:
+    dataset.insert(ROWS)
+    dataset.delete("id = 1")
+    dataset.update({"name": "'z'"}, where="id = 2")
+    dataset.add_columns({"twice": "id * 2"})
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.optimize.compact_files()
+    dataset.checkout_version(2).restore()
+    dataset.checkout_latest()
+    kinds = [type(t.operation).__name__ for t in dataset.get_transactions(99) if t is not None]
     assert kinds[:2] == ["Restore", "Rewrite"]
     assert kinds[-6:] == ["CreateIndex", "Merge", "Update", "Delete", "Append", "Overwrite"]
-    assert len(kinds) == made.version
-    assert [type(t.operation).__name__ for t in made.get_transactions(1) if t is not None] == ["Restore"]
-    assert made.checkout_version(2).get_transactions() == made.get_transactions(99)[-2:]
-    deleted = made.read_transaction(3)
+    assert len(kinds) == dataset.version
+    assert [type(t.operation).__name__ for t in dataset.get_transactions(1) if t is not None] == ["Restore"]
+    assert dataset.checkout_version(2).get_transactions() == dataset.get_transactions(99)[-2:]
+    deleted = dataset.read_transaction(3)
     assert deleted is not None
     assert deleted.read_version == 2
     assert isinstance(deleted.operation, LanceOperation.Delete)
     assert deleted.operation.predicate == "id = 1"
     assert [f.id for f in deleted.operation.updated_fragments] == [0, 2]
-    first = made.read_transaction(1)
+    first = dataset.read_transaction(1)
     assert first is not None
     assert isinstance(first.operation, LanceOperation.Overwrite)
     assert first.operation.new_schema.names == ["id", "name"]
     with pytest.raises(VersionNotFoundError):
-        made.read_transaction(99)
-    made.drop_columns(["name"])
-    dropped = made.read_transaction(made.version)
+        dataset.read_transaction(99)
+    dataset.drop_columns(["name"])
+    dropped = dataset.read_transaction(dataset.version)
     assert dropped is not None
     assert isinstance(dropped.operation, LanceOperation.Project)
-    assert dropped.operation.schema.to_pyarrow().names == made.schema.names
+    assert dropped.operation.schema.to_pyarrow().names == dataset.schema.names
 
 
-def test_unknown_fragment_attributes_are_rejected(made: LanceDataset) -> None:
+def test_unknown_fragment_attributes_are_rejected(dataset: LanceDataset) -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        made.get_fragments()[0].nothing  # noqa: B018
+        dataset.get_fragments()[0].nothing  # noqa: B018
 
 
 def test_removed_transaction_is_none(tmp_path: Path) -> None:
-    made = lance.write_dataset(ROWS, tmp_path / "first", data_storage_version="legacy")
-    for file in (Path(made.uri) / "_transactions").iterdir():
+    dataset = lance.write_dataset(ROWS, tmp_path / "first", data_storage_version="legacy")
+    for file in (Path(dataset.uri) / "_transactions").iterdir():
         file.unlink()
-    assert made.get_transactions() == [None]
+    assert dataset.get_transactions() == [None]
 
 
-def test_current_manifest_contains_its_transaction(made: LanceDataset) -> None:
-    for file in (Path(made.uri) / "_transactions").iterdir():
+def test_current_manifest_contains_its_transaction(dataset: LanceDataset) -> None:
+    for file in (Path(dataset.uri) / "_transactions").iterdir():
         file.unlink()
-    assert [type(t.operation).__name__ for t in made.get_transactions() if t] == ["Overwrite"]
+    assert [type(t.operation).__name__ for t in dataset.get_transactions() if t] == ["Overwrite"]
 
 
-def test_transaction_is_committed_with_its_version(made: LanceDataset) -> None:
-    fragment = LanceFragment.create(made.uri, ROWS)
+def test_transaction_is_committed_with_its_version(dataset: LanceDataset) -> None:
+    fragment = LanceFragment.create(dataset.uri, ROWS)
     append = Transaction(1, LanceOperation.Append([fragment]), "5d7b0c1e-0000-4000-8000-00000000000a")
-    done = LanceDataset.commit(made.uri, append)
+    done = LanceDataset.commit(dataset.uri, append)
     assert (done.version, done.count_rows()) == (2, 8)
     read = done.read_transaction(2)
     assert read is not None
     assert (read.uuid, read.read_version) == (append.uuid, 1)
     gone = Transaction(2, LanceOperation.Delete([], [0], "id < 3"))
     late = Transaction(2, LanceOperation.Delete([], [0], "id < 2"))
-    LanceDataset.commit(made.uri, gone)
+    LanceDataset.commit(dataset.uri, gone)
     with pytest.raises(ConflictError, match="change the same fragments"):
-        LanceDataset.commit(made.uri, late)
+        LanceDataset.commit(dataset.uri, late)
     with pytest.raises(InvalidArgumentError, match="read_version is 3"):
-        LanceDataset.commit(made.uri, append, 3)
-    committed = LanceDataset.commit(made.uri, Transaction(3, append.operation, transaction_properties={"note": "x"}))
+        LanceDataset.commit(dataset.uri, append, 3)
+    committed = LanceDataset.commit(dataset.uri, Transaction(3, append.operation, transaction_properties={"note": "x"}))
     read = committed.read_transaction(committed.version)
     assert read is not None
     assert read.transaction_properties == {"note": "x"}
 
 
-def test_index_transaction_can_be_recommitted(made: LanceDataset) -> None:
-    made.create_scalar_index("id", "BTREE")
-    read = made.read_transaction(2)
+def test_index_transaction_can_be_recommitted(dataset: LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    read = dataset.read_transaction(2)
     assert read is not None
     assert isinstance(read.operation, LanceOperation.CreateIndex)
     (index,) = read.operation.new_indices
     assert (index.name, index.fields, index.fragment_ids) == ("id_idx", [0], {0, 1})
-    made.drop_index("id_idx")
-    back = LanceDataset.commit(made.uri, LanceOperation.CreateIndex([Index(**vars(index))], []), made.version)
+    dataset.drop_index("id_idx")
+    back = LanceDataset.commit(dataset.uri, LanceOperation.CreateIndex([Index(**vars(index))], []), dataset.version)
     assert "query=[id = 3]@id_idx" in back.scanner(filter="id = 3").explain_plan()
     assert back.to_table(filter="id = 3")["name"].to_pylist() == ["c"]
 
 
-def test_rewrite_is_committed_as_an_operation(made: LanceDataset) -> None:
-    made.optimize.compact_files()
-    read = made.read_transaction(made.version)
+def test_rewrite_is_committed_as_an_operation(dataset: LanceDataset) -> None:
+    dataset.optimize.compact_files()
+    read = dataset.read_transaction(dataset.version)
     assert read is not None
     assert isinstance(read.operation, LanceOperation.Rewrite)
     (group,) = read.operation.groups
     assert [f.id for f in group.old_fragments] == [0, 1]
-    older = made.checkout_version(1)
+    older = dataset.checkout_version(1)
     older.restore()
-    again = LanceDataset.commit(made.uri, LanceOperation.Rewrite(read.operation.groups, []), older.version)
+    again = LanceDataset.commit(dataset.uri, LanceOperation.Rewrite(read.operation.groups, []), older.version)
     assert (len(again.get_fragments()), again.to_table().equals(ROWS)) == (1, True)
 
 
-def test_conflicts_are_retried_up_to_the_limit(made: LanceDataset) -> None:
-    stale = lance.dataset(made.uri)
-    made.delete("id = 1")
+def test_conflicts_are_retried_up_to_the_limit(dataset: LanceDataset) -> None:
+    stale = lance.dataset(dataset.uri)
+    dataset.delete("id = 1")
     with pytest.raises(ConflictError):
         stale.delete("id = 2", conflict_retries=0)
     with pytest.raises(ConflictError):
@@ -141,9 +141,9 @@ def test_conflicts_are_retried_up_to_the_limit(made: LanceDataset) -> None:
             stale.update({"id": "1"}, **options)
 
 
-def test_fragment_rows_are_deleted_by_offset(made: LanceDataset) -> None:
-    made.delete("id = 3")
-    first, second = made.get_fragments()
+def test_fragment_rows_are_deleted_by_offset(dataset: LanceDataset) -> None:
+    dataset.delete("id = 3")
+    first, second = dataset.get_fragments()
     kept = first.delete_rows([1])
     assert kept is not None
     assert kept.id == 0
@@ -151,7 +151,7 @@ def test_fragment_rows_are_deleted_by_offset(made: LanceDataset) -> None:
     assert second.delete_rows([]) == second.delete_rows([0]) == second.metadata
     with pytest.raises(InvalidArgumentError, match="2 rows"):
         first.delete_rows([2])
-    done = LanceDataset.commit(made.uri, LanceOperation.Delete([kept], [1], "by place"), made.version)
+    done = LanceDataset.commit(dataset.uri, LanceOperation.Delete([kept], [1], "by place"), dataset.version)
     assert done.to_table().to_pydict() == {"id": [1], "name": ["a"]}
 
 
@@ -206,39 +206,39 @@ def appended(base: LanceDataset, value: int, read_version: int, **options: Any) 
 
 
 def test_detached_versions(tmp_path: Path) -> None:
-    made = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
-    detached = appended(made, 1, made.version, detached=True)
+    dataset = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
+    detached = appended(dataset, 1, dataset.version, detached=True)
     number = detached.version
     assert number >> 63 == 1
-    assert (made.latest_version, detached.latest_version) == (1, 1)
-    assert lance.dataset(made.uri).to_table()["x"].to_pylist() == [0]
-    assert appended(made, 2, 1).to_table()["x"].to_pylist() == [0, 2]
-    assert made.checkout_version(number).to_table()["x"].to_pylist() == [0, 1]
-    second = appended(made, 3, number, detached=True)
+    assert (dataset.latest_version, detached.latest_version) == (1, 1)
+    assert lance.dataset(dataset.uri).to_table()["x"].to_pylist() == [0]
+    assert appended(dataset, 2, 1).to_table()["x"].to_pylist() == [0, 2]
+    assert dataset.checkout_version(number).to_table()["x"].to_pylist() == [0, 1]
+    second = appended(dataset, 3, number, detached=True)
     assert second.to_table()["x"].to_pylist() == [0, 1, 3]
-    assert appended(made, 4, 1, detached=True).to_table()["x"].to_pylist() == [0, 2, 4]  # on the newest version
-    assert pylance.dataset(made.uri, version=second.version).to_table()["x"].to_pylist() == [0, 1, 3]
-    fragment = pylance.LanceFragment.create(made.uri, pa.table({"x": [5]}))
-    of_peer = pylance.LanceDataset.commit(made.uri, pylance.LanceOperation.Append([fragment]), number, detached=True)
-    assert lance.dataset(made.uri, version=of_peer.version).to_table()["x"].to_pylist() == [0, 1, 5]
+    assert appended(dataset, 4, 1, detached=True).to_table()["x"].to_pylist() == [0, 2, 4]  # on the newest version
+    assert pylance.dataset(dataset.uri, version=second.version).to_table()["x"].to_pylist() == [0, 1, 3]
+    fragment = pylance.LanceFragment.create(dataset.uri, pa.table({"x": [5]}))
+    of_peer = pylance.LanceDataset.commit(dataset.uri, pylance.LanceOperation.Append([fragment]), number, detached=True)
+    assert lance.dataset(dataset.uri, version=of_peer.version).to_table()["x"].to_pylist() == [0, 1, 5]
     assert [v["version"] for v in second.versions()] == [1, 2]
     with pytest.raises(ValueError, match="is detached"):
-        appended(made, 6, number)
+        appended(dataset, 6, number)
     with pytest.raises(ValueError, match="is detached"):
-        lance.dataset(made.uri, version=number).delete("x = 1")
+        lance.dataset(dataset.uri, version=number).delete("x = 1")
 
 
 def test_cleanup_keeps_files_of_detached_versions(tmp_path: Path) -> None:
-    made = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
-    number = appended(made, 1, 1, detached=True).version
+    dataset = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
+    number = appended(dataset, 1, 1, detached=True).version
     lance.write_dataset(pa.table({"x": [9]}), tmp_path / "t", mode="overwrite")
-    done = lance.dataset(made.uri).cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
+    done = lance.dataset(dataset.uri).cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
     assert done.old_versions == 1
-    detached = lance.dataset(made.uri, version=number)
+    detached = lance.dataset(dataset.uri, version=number)
     assert detached.to_table()["x"].to_pylist() == [0, 1]
     detached.restore()
     assert (detached.version, detached.to_table()["x"].to_pylist()) == (3, [0, 1])
-    LanceDataset.drop(made.uri)
+    LanceDataset.drop(dataset.uri)
     assert not (tmp_path / "t").exists() or not list((tmp_path / "t").rglob("*.manifest"))
 
 
@@ -246,13 +246,13 @@ def test_invalid_detached_commits_are_rejected(tmp_path: Path) -> None:
     old = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "v1", enable_v2_manifest_paths=False)
     with pytest.raises(OSError, match="need manifests of the v2"):
         appended(old, 1, 1, detached=True)
-    made = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "v2")
+    dataset = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "v2")
     with pytest.raises(OSError, match="cannot be restored"):
-        LanceDataset.commit(made, LanceOperation.Restore(1), detached=True)
-    begun = LanceOperation.Overwrite(made.schema, [])
+        LanceDataset.commit(dataset, LanceOperation.Restore(1), detached=True)
+    begun = LanceOperation.Overwrite(dataset.schema, [])
     with pytest.raises(OSError, match="cannot create"):
         LanceDataset.commit(tmp_path / "none", begun, detached=True)
-    lance.dataset(made.uri).delete("x = 0")
+    lance.dataset(dataset.uri).delete("x = 0")
     removal = LanceOperation.Delete([], [0], "x = 0")
     with pytest.raises(ConflictError):
-        LanceDataset.commit(made, removal, 1, detached=True)
+        LanceDataset.commit(dataset, removal, 1, detached=True)

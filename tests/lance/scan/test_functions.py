@@ -97,9 +97,9 @@ def test_value_of_another_kind_is_an_error(uri: Path) -> None:
 
 
 def test_update_sets_a_column_from_json(tmp_path: Path) -> None:
-    made = lance.write_dataset(pa.table({"n": [0], "d": pa.array(['{"a": 3}'], pa.json_())}), tmp_path / "t")
-    made.update({"n": "json_get_int(d, 'a') + 1"})
-    made.add_columns({"m": "json_get_string(d, 'a')"})
-    assert made.to_table(["n", "m"]).to_pylist() == [{"n": 4, "m": "3"}]
+    dataset = lance.write_dataset(pa.table({"n": [0], "d": pa.array(['{"a": 3}'], pa.json_())}), tmp_path / "t")
+    dataset.update({"n": "json_get_int(d, 'a') + 1"})
+    dataset.add_columns({"m": "json_get_string(d, 'a')"})
+    assert dataset.to_table(["n", "m"]).to_pylist() == [{"n": 4, "m": "3"}]
     with pytest.raises(UnsupportedExpressionError):
-        made.update({"n": "json_get_int(d, 'a', 1)"})
+        dataset.update({"n": "json_get_int(d, 'a', 1)"})

@@ -28,12 +28,12 @@ NEAREST = {"column": "v", "q": [0, 0], "k": 2}
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> LanceDataset:
+def dataset(tmp_path: Path) -> LanceDataset:
     return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
 
 
-def test_scan_expressions(made: LanceDataset) -> None:
-    table = made.to_table(columns={"y": "x * 2", "id": "id", "l": "length(s)", "e": "note.email"})
+def test_scan_expressions(dataset: LanceDataset) -> None:
+    table = dataset.to_table(columns={"y": "x * 2", "id": "id", "l": "length(s)", "e": "note.email"})
     assert table.to_pydict() == {
         "y": [3.0, 5.0, 7.0, 9.0],
         "id": [1, 2, 3, 4],
@@ -41,52 +41,52 @@ def test_scan_expressions(made: LanceDataset) -> None:
         "e": ["e1", "e2", "e3", "e4"],
     }
     assert table.schema.types == [pa.float64(), pa.int64(), pa.int32(), pa.string()]
-    scanner = made.scanner(columns={"y": "x*2"}, filter="id > 2", limit=1, with_row_id=True)
+    scanner = dataset.scanner(columns={"y": "x*2"}, filter="id > 2", limit=1, with_row_id=True)
     assert scanner.to_table().to_pylist() == [{"y": 7.0, "_rowid": 1 << 32}]
     assert (scanner.projected_schema.names, scanner.count_rows()) == (["y", "_rowid"], 1)
     assert "ProjectionExec: expr=[x*2 as y, _rowid as _rowid]" in scanner.explain_plan()
-    assert made.to_table(columns={"c": "1", "again": "id"}, limit=2).to_pydict() == {"c": [1, 1], "again": [1, 2]}
-    assert made.to_table(columns={"c": "'k'"}).to_pydict() == {"c": ["k"] * 4}
-    assert made.to_table(columns={"r": "_rowid"}, filter="id > 3").to_pylist() == [{"r": (1 << 32) + 1}]
-    assert made.to_table(columns={"w": "v", "s": "note"}, limit=1).to_pylist() == [
+    assert dataset.to_table(columns={"c": "1", "again": "id"}, limit=2).to_pydict() == {"c": [1, 1], "again": [1, 2]}
+    assert dataset.to_table(columns={"c": "'k'"}).to_pydict() == {"c": ["k"] * 4}
+    assert dataset.to_table(columns={"r": "_rowid"}, filter="id > 3").to_pylist() == [{"r": (1 << 32) + 1}]
+    assert dataset.to_table(columns={"w": "v", "s": "note"}, limit=1).to_pylist() == [
         {"w": [0.0, 1.0], "s": {"email": "e1"}}
     ]
 
 
 def test_list_index_past_the_end_is_null(tmp_path: Path) -> None:
-    made = lance.write_dataset(pa.table({"l": [["a", "b"], ["c"], [], None]}), tmp_path / "lists")
+    dataset = lance.write_dataset(pa.table({"l": [["a", "b"], ["c"], [], None]}), tmp_path / "lists")
     columns = {"first": "l[0]", "second": "l[1]", "far": "l[9]"}
-    assert made.to_table(columns=columns).to_pydict() == {
+    assert dataset.to_table(columns=columns).to_pydict() == {
         "first": ["a", "c", None, None],
         "second": ["b", None, None, None],
         "far": [None] * 4,
     }
 
 
-def test_search_expressions(made: LanceDataset) -> None:
-    doubled = made.to_table(columns={"id": "id", "d": "_distance * 2"}, nearest=NEAREST)
+def test_search_expressions(dataset: LanceDataset) -> None:
+    doubled = dataset.to_table(columns={"id": "id", "d": "_distance * 2"}, nearest=NEAREST)
     assert doubled.to_pylist() == [
         {"id": 1, "d": 2.0, "_distance": 1.0},
         {"id": 2, "d": 26.0, "_distance": 13.0},
     ]
-    named = made.to_table(columns={"_distance": "_distance", "id": "id"}, nearest=NEAREST, with_row_id=True)
+    named = dataset.to_table(columns={"_distance": "_distance", "id": "id"}, nearest=NEAREST, with_row_id=True)
     assert named.schema.names == ["_distance", "id", "_rowid"]
 
 
-def test_take_expressions(made: LanceDataset) -> None:
-    made.delete("id = 1")
+def test_take_expressions(dataset: LanceDataset) -> None:
+    dataset.delete("id = 1")
     columns = {"y": "x + id", "r": "_rowid"}
-    assert made.take([2, 0], columns).to_pylist() == [{"y": 8.5, "r": (1 << 32) + 1}, {"y": 4.5, "r": 1}]
-    assert made.scanner(columns=columns).take([1]).to_pylist() == [{"y": 6.5, "r": 1 << 32}]
-    assert made.head(1, columns=columns).to_pylist() == made.scanner(columns=columns).head(1).to_pylist()
-    second = made.get_fragments()[1]
+    assert dataset.take([2, 0], columns).to_pylist() == [{"y": 8.5, "r": (1 << 32) + 1}, {"y": 4.5, "r": 1}]
+    assert dataset.scanner(columns=columns).take([1]).to_pylist() == [{"y": 6.5, "r": 1 << 32}]
+    assert dataset.head(1, columns=columns).to_pylist() == dataset.scanner(columns=columns).head(1).to_pylist()
+    second = dataset.get_fragments()[1]
     assert second.take([1], columns).to_pylist() == [{"y": 8.5, "r": (1 << 32) + 1}]
     assert second.to_table(columns={"y": "x"}).to_pylist() == [{"y": 3.5}, {"y": 4.5}]
-    assert [b.record_batch.to_pylist() for b in made.scanner(columns={"y": "id"}).scan_batches()] == [
+    assert [b.record_batch.to_pylist() for b in dataset.scanner(columns={"y": "id"}).scan_batches()] == [
         [{"y": 2}],
         [{"y": 3}, {"y": 4}],
     ]
-    assert made.sample(3, {"n": "id * 10"}, randomize_order=False).to_pydict() == {"n": [20, 30, 40]}
+    assert dataset.sample(3, {"n": "id * 10"}, randomize_order=False).to_pydict() == {"n": [20, 30, 40]}
 
 
 def test_dataset_column_may_have_any_name() -> None:
@@ -107,10 +107,10 @@ def test_dataset_column_may_have_any_name() -> None:
     ],
 )
 def test_invalid_expressions_are_rejected(
-    made: LanceDataset, columns: Any, kind: type[Exception], message: str
+    dataset: LanceDataset, columns: Any, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        made.to_table(columns=columns)
+        dataset.to_table(columns=columns)
 
 
 def test_row_groups_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:

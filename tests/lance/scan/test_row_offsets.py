@@ -16,18 +16,18 @@ COLUMNS = ["_rowoffset", "a"]
 
 @pytest.fixture
 def three_fragments(tmp_path: Path) -> LanceDataset:
-    made = lance.write_dataset(pa.table({"a": range(20)}), tmp_path / "t", max_rows_per_file=8)
-    made.take([0], COLUMNS)  # opens readers, which the next version shares
-    made.delete("a IN (1, 2, 9)")
-    return made
+    dataset = lance.write_dataset(pa.table({"a": range(20)}), tmp_path / "t", max_rows_per_file=8)
+    dataset.take([0], COLUMNS)  # opens readers, which the next version shares
+    dataset.delete("a IN (1, 2, 9)")
+    return dataset
 
 
 def test_rows_are_taken_with_an_id_column_several_times(tmp_path: Path) -> None:
     rows = pa.table({"a": range(4)})
-    made, peer = lance.write_dataset(rows, tmp_path), pylance.dataset(tmp_path)
+    dataset, peer = lance.write_dataset(rows, tmp_path), pylance.dataset(tmp_path)
     for columns in (["_rowid", "_rowid"], ["_rowid", "a", "_rowid"], ["a", "_rowaddr", "a"], ["_rowaddr", "_rowaddr"]):
-        assert made.take([2, 1], columns).equals(peer.take([2, 1], columns))
-        assert made._take_rows([2], columns).equals(peer._take_rows([2], columns))
+        assert dataset.take([2, 1], columns).equals(peer.take([2, 1], columns))
+        assert dataset._take_rows([2], columns).equals(peer._take_rows([2], columns))
 
 
 def test_row_offsets_match_pylance(three_fragments: LanceDataset) -> None:

@@ -27,8 +27,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
         }
     )
     place = str(tmp_path_factory.mktemp("scan") / "t.lance")
-    made = lance.write_dataset(table, place, max_rows_per_group=64, data_storage_version="legacy")
-    made.delete("id % 17 = 3")
+    written = lance.write_dataset(table, place, max_rows_per_group=64, data_storage_version="legacy")
+    written.delete("id % 17 = 3")
     return lance.dataset(place)
 
 

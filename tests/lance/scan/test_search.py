@@ -40,9 +40,9 @@ def true_distances(vectors: npt.NDArray[Any], q: npt.NDArray[Any], metric: str) 
 @pytest.fixture(scope="module")
 def ds() -> LanceDataset:
     rows = pa.table({"id": range(900), "v": pa.FixedSizeListArray.from_arrays(pa.array(VECTORS.reshape(-1)), 8)})
-    made = lance.write_dataset(rows, "memory://lance-search", mode="overwrite", max_rows_per_file=200)
-    made.delete("id % 7 = 0")
-    return made
+    dataset = lance.write_dataset(rows, "memory://lance-search", mode="overwrite", max_rows_per_file=200)
+    dataset.delete("id % 7 = 0")
+    return dataset
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -165,12 +165,14 @@ def test_search_with_scalar_index() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_search_with_own_index(ds: LanceDataset, metric: str) -> None:
-    made = lance.write_dataset(ds.to_table(), f"memory://lance-own-{metric}", mode="overwrite", max_rows_per_file=300)
-    made = made.create_index("v", "IVF_PQ", metric=metric, num_partitions=4, num_sub_vectors=4)
-    assert (made.has_index, made.stats.index_stats("v_idx")["num_indexed_rows"]) == (True, ds.count_rows())
+    dataset = lance.write_dataset(
+        ds.to_table(), f"memory://lance-own-{metric}", mode="overwrite", max_rows_per_file=300
+    )
+    dataset = dataset.create_index("v", "IVF_PQ", metric=metric, num_partitions=4, num_sub_vectors=4)
+    assert (dataset.has_index, dataset.stats.index_stats("v_idx")["num_indexed_rows"]) == (True, ds.count_rows())
     nearest = {"column": "v", "q": Q, "k": 10, "metric": metric, "nprobes": 4, "refine_factor": 10}
-    found = set(made.to_table(["id"], nearest=nearest)["id"].to_pylist())
-    exact = set(made.to_table(["id"], nearest={**nearest, "use_index": False})["id"].to_pylist())
+    found = set(dataset.to_table(["id"], nearest=nearest)["id"].to_pylist())
+    exact = set(dataset.to_table(["id"], nearest={**nearest, "use_index": False})["id"].to_pylist())
     assert len(found & exact) >= 9
     for bad in (
         {"num_partitions": 4},
@@ -180,7 +182,7 @@ def test_search_with_own_index(ds: LanceDataset, metric: str) -> None:
         {"num_partitions": 2, "num_sub_vectors": 4, "ivf_centroids": np.zeros((3, 8), np.float32), "name": "y"},
     ):
         with pytest.raises(InvalidArgumentError):
-            made.create_index("v", "IVF_PQ", **bad)  # type: ignore[arg-type]
+            dataset.create_index("v", "IVF_PQ", **bad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("metric", ["L2", "cosine", "dot"])
@@ -188,23 +190,23 @@ def test_rows_without_a_vector_are_never_found(metric: str) -> None:
     vectors = np.random.default_rng(3).normal(5, 1, (400, 4)).astype(np.float32)
     values = [None if i % 4 == 0 else v.tolist() for i, v in enumerate(vectors)]
     rows = pa.table({"id": range(400), "v": pa.array(values, pa.list_(pa.float32(), 4))})
-    made = lance.write_dataset(rows, "memory://no-vector", mode="overwrite", max_rows_per_file=150)
+    dataset = lance.write_dataset(rows, "memory://no-vector", mode="overwrite", max_rows_per_file=150)
     have = {i for i in range(400) if i % 4}
-    made.delete("id = 7")
+    dataset.delete("id = 7")
 
     def found(**more: Any) -> list[int]:
         near = {"column": "v", "q": [0.1, 0.0, 0.0, 0.1], "k": 1000, "metric": metric, **more}
-        table = made.to_table(columns=["id"], nearest=near)
+        table = dataset.to_table(columns=["id"], nearest=near)
         assert np.isfinite(table["_distance"].to_numpy()).all()
         return list(table["id"].to_pylist())
 
     assert set(found()) == have - {7}
-    made.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2, metric=metric)
+    dataset.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2, metric=metric)
     assert set(found(nprobes=2)) == have - {7}
     assert set(found(nprobes=2, refine_factor=2)) == have - {7}
     assert found(nprobes=2, refine_factor=400, k=5) == found(use_index=False, k=5)
-    made.add_columns(pa.schema({"none": pa.list_(pa.float32(), 4)}))
-    assert made.to_table(nearest={"column": "none", "q": [0.0] * 4, "k": 5}).num_rows == 0
+    dataset.add_columns(pa.schema({"none": pa.list_(pa.float32(), 4)}))
+    assert dataset.to_table(nearest={"column": "none", "q": [0.0] * 4, "k": 5}).num_rows == 0
 
 
 def test_damaged_indices(shared: Path, tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ TWO = np.stack([VECTORS[5], Q])
 def begun(rows: int = 900) -> LanceDataset:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(VECTORS[:rows].reshape(-1)), 8)
     table = pa.table({"id": range(rows), "v": vectors})
-    made = lance.write_dataset(table, "memory://search-ranges", mode="overwrite", max_rows_per_file=200)
-    made.delete("id % 7 = 0")
-    return made
+    dataset = lance.write_dataset(table, "memory://search-ranges", mode="overwrite", max_rows_per_file=200)
+    dataset.delete("id % 7 = 0")
+    return dataset
 
 
 def live(metric: str, low: float | None = None, high: float | None = None) -> list[int]:

@@ -15,7 +15,7 @@ from trilake.lance.scan.sql_functions import in_sparks_words
 
 
 @pytest.fixture(scope="module")
-def made() -> LanceDataset:
+def dataset() -> LanceDataset:
     rows = pa.table(
         {
             "id": [1, 2, 3, 4],
@@ -64,14 +64,14 @@ def made() -> LanceDataset:
         ("id = arrow_cast(4.0, 'Decimal128(10, 1)')", [4]),
     ],
 )
-def test_conditions(made: LanceDataset, condition: str, ids: list[int]) -> None:
-    assert made.to_table(["id"], filter=condition)["id"].to_pylist() == ids
+def test_conditions(dataset: LanceDataset, condition: str, ids: list[int]) -> None:
+    assert dataset.to_table(["id"], filter=condition)["id"].to_pylist() == ids
 
 
-def test_sql_outside_of_filters(made: LanceDataset) -> None:
+def test_sql_outside_of_filters(dataset: LanceDataset) -> None:
     columns = {"e": "note['email']", "n": "array_length(tags)", "b": "starts_with(s, 'b')"}
-    assert made.to_table(columns=columns, limit=1).to_pylist() == [{"e": "e1", "n": 1, "b": False}]
-    query = made.sql("SELECT id FROM dataset WHERE array_has_all(tags, ['a', 'b'])").build()
+    assert dataset.to_table(columns=columns, limit=1).to_pylist() == [{"e": "e1", "n": 1, "b": False}]
+    query = dataset.sql("SELECT id FROM dataset WHERE array_has_all(tags, ['a', 'b'])").build()
     assert query.to_table().to_pydict() == {"id": [2]}
     texts = lance.write_dataset(pa.table({"k": ["x", "y"], "s": ["ab", "b"]}), "memory://sql-places", mode="overwrite")
     texts.add_columns({"starts": "starts_with(s, 'a')"})
@@ -104,25 +104,25 @@ def test_other_conditions_stay_as_written(text: str) -> None:
     assert in_sparks_words(text) == text
 
 
-def test_unknown_functions_are_rejected(made: LanceDataset) -> None:
+def test_unknown_functions_are_rejected(dataset: LanceDataset) -> None:
     with pytest.raises(FilterError, match="array_has_every"):
-        made.to_table(filter="array_has_every(tags, ['a'])")
+        dataset.to_table(filter="array_has_every(tags, ['a'])")
     with pytest.raises(FilterError, match="not found"):
-        made.to_table(filter="note['nope'] = 1")
+        dataset.to_table(filter="note['nope'] = 1")
 
 
 def test_lists_with_nulls_match_pylance(tmp_path: Path) -> None:
     labels = [["foo", "bar"], ["bar"], ["baz"], ["qux", None], [None], [], None]
-    made = lance.write_dataset(pa.table({"i": range(7), "labels": labels}), tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"i": range(7), "labels": labels}), tmp_path / "t")
     calls = ["array_has(labels, 'foo')", "array_contains(labels, NULL)", "list_has(labels, NULL)"]
     for items in ("Array['foo', 'baz']", "[NULL]", "['foo', NULL]", "['qux', null]", "['foo']"):
         calls += [f"array_has_any(labels, {items})", f"array_has_all(labels, {items})"]
     for index in (None, "LABEL_LIST"):
         if index is not None:
-            made.create_scalar_index("labels", index)
+            dataset.create_scalar_index("labels", index)
         theirs = pylance.dataset(tmp_path / "t")
         for call in calls:
             for condition in (call, f"NOT {call}", f"{call} IS NULL"):
                 expected = theirs.to_table(["i"], filter=condition, use_scalar_index=False)
-                assert made.to_table(["i"], filter=condition).equals(expected), condition
-    assert "ScalarIndexQuery" in made.scanner(filter="array_has(labels, 'foo')").explain_plan()
+                assert dataset.to_table(["i"], filter=condition).equals(expected), condition
+    assert "ScalarIndexQuery" in dataset.scanner(filter="array_has(labels, 'foo')").explain_plan()

@@ -50,7 +50,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> lance.LanceDataset:
+def source(tmp_path: Path) -> lance.LanceDataset:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(460, dtype=np.float32)), 2)
     rows = pa.table({"v": vectors, "n": range(230), "flag": [i % 2 == 0 for i in range(230)]})
     return lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=50, max_rows_per_group=10)
@@ -60,23 +60,23 @@ def _numbers(dataset: Any) -> list[int]:
     return [int(n) for batch in dataset for n in batch]
 
 
-def test_batches_are_tensors(torch: Any, made: lance.LanceDataset) -> None:
-    batches = list(torch.data.LanceDataset(made, batch_size=100, with_row_id=True))
+def test_batches_are_tensors(torch: Any, source: lance.LanceDataset) -> None:
+    batches = list(torch.data.LanceDataset(source, batch_size=100, with_row_id=True))
     assert [len(b["n"]) for b in batches] == [100, 100, 30]
     assert batches[0]["v"].shape == (100, 2)
     assert batches[0]["v"].dtype == np.float32
     assert batches[0]["flag"].tolist()[:3] == [True, False, True]
     assert batches[0]["_rowid"].dtype == np.int64
-    few = torch.data.LanceDataset(made.uri, 8, columns=["n"], filter="n >= 220")
+    few = torch.data.LanceDataset(source.uri, 8, columns=["n"], filter="n >= 220")
     assert _numbers(few) == list(range(220, 230))  # one column is a tensor alone
     assert few.schema.names == ["n"]
-    assert repr(few) == f"LanceDataset({made.uri}, batch_size=8)"
-    own = torch.data.LanceDataset(made, 230, to_tensor_fn=lambda batch: batch.num_rows)
+    assert repr(few) == f"LanceDataset({source.uri}, batch_size=8)"
+    own = torch.data.LanceDataset(source, 230, to_tensor_fn=lambda batch: batch.num_rows)
     assert list(own) == [230]
 
 
-def test_arguments_of_other_implementations_are_accepted(torch: Any, made: lance.LanceDataset) -> None:
-    rows = torch.data.LanceDataset(made, 40, columns=["n"], pin_memory=True, samples=None)
+def test_arguments_of_other_implementations_are_accepted(torch: Any, source: lance.LanceDataset) -> None:
+    rows = torch.data.LanceDataset(source, 40, columns=["n"], pin_memory=True, samples=None)
     assert rows.pin_memory
     assert sum(len(batch) for batch in rows) == 230
 
@@ -84,12 +84,12 @@ def test_arguments_of_other_implementations_are_accepted(torch: Any, made: lance
 @pytest.mark.parametrize("how", ["fragment", "batch"])
 @pytest.mark.parametrize("filter", [None, "n >= 10"])
 def test_ranks_and_workers_read_each_row_once(
-    torch: Any, made: lance.LanceDataset, how: str, filter: str | None
+    torch: Any, source: lance.LanceDataset, how: str, filter: str | None
 ) -> None:
     found = []
     for rank in range(2):
         part = torch.data.LanceDataset(
-            made, 7, columns=["n"], filter=filter, rank=rank, world_size=2, shard_granularity=how
+            source, 7, columns=["n"], filter=filter, rank=rank, world_size=2, shard_granularity=how
         )
         for worker in range(3):
             torch.worker = SimpleNamespace(id=worker, num_workers=3)
@@ -97,20 +97,20 @@ def test_ranks_and_workers_read_each_row_once(
     assert sorted(found) == list(range(0 if filter is None else 10, 230))
 
 
-def test_cache_returns_the_same_batches(torch: Any, made: lance.LanceDataset, tmp_path: Path) -> None:
-    kept = torch.data.LanceDataset(made, 50, columns=["n"], cache=tmp_path)
+def test_cache_returns_the_same_batches(torch: Any, source: lance.LanceDataset, tmp_path: Path) -> None:
+    kept = torch.data.LanceDataset(source, 50, columns=["n"], cache=tmp_path)
     first = _numbers(kept)
-    made.delete("n < 100")
+    source.delete("n < 100")
     assert _numbers(kept) == first == list(range(230))
 
 
-def test_samples_and_sampler_arguments(torch: Any, made: lance.LanceDataset) -> None:
-    drawn = _numbers(torch.data.LanceDataset(made, 10, columns=["n"], samples=25))
+def test_samples_and_sampler_arguments(torch: Any, source: lance.LanceDataset) -> None:
+    drawn = _numbers(torch.data.LanceDataset(source, 10, columns=["n"], samples=25))
     assert len(set(drawn)) == 25
-    sampled = torch.data.LanceDataset(made, 10, columns=["n"], sampler=ShardedBatchSampler(1, 2))
+    sampled = torch.data.LanceDataset(source, 10, columns=["n"], sampler=ShardedBatchSampler(1, 2))
     assert _numbers(sampled)[:10] == list(range(10, 20))
     torch.worker = SimpleNamespace(id=0, num_workers=2)
-    for dataset in (sampled, torch.data.LanceDataset(made, 10, samples=5)):
+    for dataset in (sampled, torch.data.LanceDataset(source, 10, samples=5)):
         with pytest.raises(InvalidArgumentError, match="num_workers=0"):
             list(dataset)
 
@@ -129,9 +129,9 @@ def test_samples_and_sampler_arguments(torch: Any, made: lance.LanceDataset) -> 
     ],
     ids=", ".join,
 )
-def test_conflicting_parameters_are_rejected(torch: Any, made: lance.LanceDataset, how: dict[str, Any]) -> None:
+def test_conflicting_parameters_are_rejected(torch: Any, source: lance.LanceDataset, how: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
-        list(torch.data.LanceDataset(made, **{"batch_size": 10, **how}))
+        list(torch.data.LanceDataset(source, **{"batch_size": 10, **how}))
 
 
 def test_nulls_are_rejected(torch: Any, tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_nulls_are_rejected(torch: Any, tmp_path: Path) -> None:
         list(torch.data.LanceDataset(rows, 2))
 
 
-def test_new_worker_process_gets_the_dataset(torch: Any, made: lance.LanceDataset) -> None:
-    sent = pickle.loads(pickle.dumps(torch.data.LanceDataset(made, 100, columns=["n"])))
+def test_new_worker_process_gets_the_dataset(torch: Any, source: lance.LanceDataset) -> None:
+    sent = pickle.loads(pickle.dumps(torch.data.LanceDataset(source, 100, columns=["n"])))
     assert _numbers(sent) == list(range(230))
 
 

@@ -34,12 +34,12 @@ def test_written_file_is_read(tmp_path: Path) -> None:
     with lance.file.LanceFileWriter(path, version="legacy", max_page_bytes=1 << 20) as writer:
         for at in range(0, 3000, 700):
             writer.write_batch(ROWS.slice(at, 700))
-        writer.add_schema_metadata("made", "here")
+        writer.add_schema_metadata("written", "here")
         assert not path.exists()
     reader = LanceFileReader(str(path))
     assert reader.read_all().to_table().equals(ROWS)
     assert (reader.num_rows(), reader.metadata().num_rows, reader.metadata().size) == (3000, 3000, path.stat().st_size)
-    assert reader.metadata().schema.metadata == {b"made": b"here"}
+    assert reader.metadata().schema.metadata == {b"written": b"here"}
     assert [b.num_rows for b in reader.read_all(batch_size=2000).to_batches()] == [2000, 1000]
     for start, rows in (0, 1), (699, 2), (1400, 1600), (2999, 1), (5, 0), (3000, 0):
         assert reader.read_range(start, rows).to_table().equals(ROWS.slice(start, rows))
@@ -51,9 +51,9 @@ def test_written_file_is_read(tmp_path: Path) -> None:
 
 
 def test_data_files_of_datasets(tmp_path: Path) -> None:
-    made = lance.write_dataset(ROWS, tmp_path / "t", nulls="mask", data_storage_version="legacy")
-    made.delete("id < 10")
-    [entry] = made.get_fragments()[0].data_files()
+    written = lance.write_dataset(ROWS, tmp_path / "t", nulls="mask", data_storage_version="legacy")
+    written.delete("id < 10")
+    [entry] = written.get_fragments()[0].data_files()
     reader = LanceFileReader(tmp_path / "t" / "data" / entry.path)
     assert reader.read_all().to_table().equals(ROWS)
     with LanceFileWriter(tmp_path / "u" / "data" / "two.lance", version="legacy") as writer:

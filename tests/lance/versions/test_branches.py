@@ -22,20 +22,20 @@ WHOLE_WAY = OF_A_BRANCH | {"identifier": {"version_mapping": [[2, "x"], [3, "y"]
 
 def dataset(name: str, **branches: object) -> LanceDataset:
     """Four versions: 1 to 3 refer to files that 4 does not."""
-    made = lance.write_dataset(pa.table({"a": [1, 2, 3]}), f"memory://branches-{name}", mode="overwrite")
-    made.delete("a = 1")
-    made.delete("a = 2")
-    lance.write_dataset(pa.table({"a": [4]}), made.uri, mode="overwrite")
-    made.checkout_latest()
+    branched = lance.write_dataset(pa.table({"a": [1, 2, 3]}), f"memory://branches-{name}", mode="overwrite")
+    branched.delete("a = 1")
+    branched.delete("a = 2")
+    lance.write_dataset(pa.table({"a": [4]}), branched.uri, mode="overwrite")
+    branched.checkout_latest()
     for branch, content in branches.items():
         data = content if isinstance(content, bytes) else orjson.dumps(content)
-        made.snapshot.store.put(f"{BRANCHES}/{branch.replace('__', '%2F')}.json", data)
-    return made
+        branched.snapshot.store.put(f"{BRANCHES}/{branch.replace('__', '%2F')}.json", data)
+    return branched
 
 
-def cleaned(made: LanceDataset) -> list[int]:
-    made.cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
-    return [v["version"] for v in made.versions()]
+def cleaned(branched: LanceDataset) -> list[int]:
+    branched.cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
+    return [v["version"] for v in branched.versions()]
 
 
 def test_cleanup_without_branches_removes_old_versions() -> None:
@@ -44,15 +44,15 @@ def test_cleanup_without_branches_removes_old_versions() -> None:
 
 @pytest.mark.parametrize("content", [OF_TWO, WHOLE_WAY, OF_TWO | {"identifier": {"version_mapping": []}}])
 def test_cleanup_keeps_the_parent_version_of_a_branch(content: Any) -> None:
-    made = dataset("one", a__b=OF_TWO, c=content)
-    assert branch_points(made.snapshot.store) in ({2: "a/b"}, {2: "c"})
-    assert cleaned(made) == [2, made.version]
-    assert made.checkout_version(2).to_table()["a"].to_pylist() == [2, 3]
+    branched = dataset("one", a__b=OF_TWO, c=content)
+    assert branch_points(branched.snapshot.store) in ({2: "a/b"}, {2: "c"})
+    assert cleaned(branched) == [2, branched.version]
+    assert branched.checkout_version(2).to_table()["a"].to_pylist() == [2, 3]
 
 
 def test_nested_branch_keeps_the_version_of_its_parent() -> None:
-    made = dataset("nested", a__b=OF_TWO, c=OF_A_BRANCH, d=OF_A_BRANCH | {"parentBranch": "c"})
-    assert cleaned(made) == [2, made.version]
+    branched = dataset("nested", a__b=OF_TWO, c=OF_A_BRANCH, d=OF_A_BRANCH | {"parentBranch": "c"})
+    assert cleaned(branched) == [2, branched.version]
 
 
 @pytest.mark.parametrize(
@@ -70,25 +70,25 @@ def test_nested_branch_keeps_the_version_of_its_parent() -> None:
     ],
 )
 def test_branch_without_parent_version_blocks_cleanup(content: Any) -> None:
-    made = dataset("doubt", c=content)
+    branched = dataset("doubt", c=content)
     with pytest.raises(CorruptLogError):
-        cleaned(made)
-    assert [v["version"] for v in made.versions()] == list(range(1, made.version + 1))
+        cleaned(branched)
+    assert [v["version"] for v in branched.versions()] == list(range(1, branched.version + 1))
 
 
 def test_branch_of_a_missing_version_blocks_cleanup() -> None:
-    made = dataset("missing")
-    cleaned(made)
-    made.delete("a = 4")
-    made.snapshot.store.put(f"{BRANCHES}/c.json", orjson.dumps(OF_TWO))
+    branched = dataset("missing")
+    cleaned(branched)
+    branched.delete("a = 4")
+    branched.snapshot.store.put(f"{BRANCHES}/c.json", orjson.dumps(OF_TWO))
     with pytest.raises(CorruptLogError, match="version 2, which is missing"):
-        cleaned(made)
+        cleaned(branched)
 
 
 def test_branch_with_a_child_is_not_deleted() -> None:
-    made = lance.write_dataset(pa.table({"a": [1]}), "memory://branches-child", mode="overwrite")
-    made.create_branch("parent").create_branch("child")
+    branched = lance.write_dataset(pa.table({"a": [1]}), "memory://branches-child", mode="overwrite")
+    branched.create_branch("parent").create_branch("child")
     with pytest.raises(
         InvalidArgumentError, match=r"the branch 'parent' has the child branch 'child'.*delete 'child' first"
     ):
-        made.branches.delete("parent")
+        branched.branches.delete("parent")

@@ -112,17 +112,17 @@ def ids(manifest: Manifest) -> list[int]:
 
 
 def test_first_version() -> None:
-    made = done(None, op.Overwrite((fragment(0), fragment(0)), SCHEMA))
-    assert (made.version, ids(made), made.max_fragment_id) == (1, [0, 1], 1)
-    assert (made.timestamp_ns, made.transaction_file, made.writer_version) == (77, "t", WRITER)
-    assert (made.reader_feature_flags, made.writer_feature_flags) == (0, 0)
+    dataset = done(None, op.Overwrite((fragment(0), fragment(0)), SCHEMA))
+    assert (dataset.version, ids(dataset), dataset.max_fragment_id) == (1, [0, 1], 1)
+    assert (dataset.timestamp_ns, dataset.transaction_file, dataset.writer_version) == (77, "t", WRITER)
+    assert (dataset.reader_feature_flags, dataset.writer_feature_flags) == (0, 0)
     with pytest.raises(InvalidArgumentError):
         done(None, op.Append(()))
 
 
 def test_append_continues_fragment_ids() -> None:
-    made = done(base(fragment(0), fragment(4), max_fragment_id=6), op.Append((fragment(0), fragment(0))))
-    assert (ids(made), made.max_fragment_id, made.version) == ([0, 4, 7, 8], 8, 6)
+    dataset = done(base(fragment(0), fragment(4), max_fragment_id=6), op.Append((fragment(0), fragment(0))))
+    assert (ids(dataset), dataset.max_fragment_id, dataset.version) == ([0, 4, 7, 8], 8, 6)
     assert ids(done(base(), op.Append((fragment(0),)))) == [0]
 
 
@@ -133,32 +133,32 @@ def test_fragment_id_in_an_index_is_not_reused() -> None:
 
 def test_delete_and_update() -> None:
     newest = base(fragment(0), fragment(1), fragment(2))
-    made = done(newest, op.Delete((fragment(1, deleted=True),), (0,), "x"))
-    assert (ids(made), made.reader_feature_flags, made.writer_feature_flags) == ([1, 2], 1, 1)
-    made = done(newest, op.Update((0,), (fragment(1, deleted=True),), (fragment(0, path="new"),)))
-    assert ids(made) == [1, 2, 3]
-    assert made.fragments[-1].files[0].path == "new"
+    dataset = done(newest, op.Delete((fragment(1, deleted=True),), (0,), "x"))
+    assert (ids(dataset), dataset.reader_feature_flags, dataset.writer_feature_flags) == ([1, 2], 1, 1)
+    dataset = done(newest, op.Update((0,), (fragment(1, deleted=True),), (fragment(0, path="new"),)))
+    assert ids(dataset) == [1, 2, 3]
+    assert dataset.fragments[-1].files[0].path == "new"
     with pytest.raises(ConflictError, match="fragment 9 no longer exists"):
         done(newest, op.Delete((), (9,), "x"))
 
 
 def test_deletion_flag_is_cleared_with_the_last_file() -> None:
     newest = base(fragment(0, deleted=True), fragment(1), reader_feature_flags=1, writer_feature_flags=1)
-    made = done(newest, op.Delete((), (0,), "x"))
-    assert (made.reader_feature_flags, made.writer_feature_flags) == (0, 0)
+    dataset = done(newest, op.Delete((), (0,), "x"))
+    assert (dataset.reader_feature_flags, dataset.writer_feature_flags) == (0, 0)
 
 
 def test_overwrite_restarts_ids_and_keeps_the_maximum() -> None:
     index = IndexMetadata(UUID(int=1), (0,), "i", 1, FrozenBitMap([0]))
-    made = done(base(fragment(0), fragment(3), indices=(index,)), op.Overwrite((fragment(0),), OTHER))
-    assert (ids(made), made.max_fragment_id, made.schema, made.indices) == ([0], 3, OTHER, ())
+    dataset = done(base(fragment(0), fragment(3), indices=(index,)), op.Overwrite((fragment(0),), OTHER))
+    assert (ids(dataset), dataset.max_fragment_id, dataset.schema, dataset.indices) == ([0], 3, OTHER, ())
 
 
 def test_restore_keeps_the_highest_ids() -> None:
     old = base(fragment(0), version=2, tag="x")
-    made = done(base(fragment(8)), op.Restore(2), old)
-    assert (ids(made), made.max_fragment_id, made.version, made.tag) == ([0], 8, 6, "")
-    assert ids(done(made, op.Append((fragment(0),)))) == [0, 9]
+    dataset = done(base(fragment(8)), op.Restore(2), old)
+    assert (ids(dataset), dataset.max_fragment_id, dataset.version, dataset.tag) == ([0], 8, 6, "")
+    assert ids(done(dataset, op.Append((fragment(0),)))) == [0, 9]
 
 
 def test_create_index_replaces_by_name_and_id() -> None:
@@ -172,8 +172,8 @@ def test_create_index_replaces_by_name_and_id() -> None:
 
 def test_merge_drops_indices_of_dropped_columns() -> None:
     index = IndexMetadata(UUID(int=1), (0,), "a", 1)
-    made = done(base(fragment(2), indices=(index,)), op.Merge((fragment(2, path="y"),), OTHER))
-    assert (made.indices, ids(made), made.schema) == ((), [2], OTHER)
+    dataset = done(base(fragment(2), indices=(index,)), op.Merge((fragment(2, path="y"),), OTHER))
+    assert (dataset.indices, ids(dataset), dataset.schema) == ((), [2], OTHER)
 
 
 def test_fragments_are_ordered_by_id() -> None:
@@ -194,8 +194,8 @@ def test_rewrite_remaps_indices_or_reduces_coverage() -> None:
 
     newest = base(*map(fragment, range(5)), indices=(index(1, 0, 1, 2), index(2, 4), index(3, 1)), max_fragment_id=20)
     group = op.RewriteGroup((fragment(1), fragment(2)), (fragment(10),))
-    made = done(newest, op.Rewrite((group,), (op.RewrittenIndex(UUID(int=1), UUID(int=100)),)))
-    assert [(i.uuid.int, i.fragment_bitmap) for i in made.indices] == [
+    dataset = done(newest, op.Rewrite((group,), (op.RewrittenIndex(UUID(int=1), UUID(int=100)),)))
+    assert [(i.uuid.int, i.fragment_bitmap) for i in dataset.indices] == [
         (100, FrozenBitMap([0, 10])),
         (2, FrozenBitMap([4])),
         (3, FrozenBitMap([])),

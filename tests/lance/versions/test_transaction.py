@@ -66,11 +66,11 @@ def paths(store: Store, version: int | None = None) -> list[str]:
 
 def test_second_version() -> None:
     store = begun()
-    made = commit(store, 1, op.Append((fragment("y"),)))
-    assert (made.version, paths(store), paths(store, 1)) == (2, ["x", "y"], ["x"])
-    assert made == transaction.load(store)
+    dataset = commit(store, 1, op.Append((fragment("y"),)))
+    assert (dataset.version, paths(store), paths(store, 1)) == (2, ["x", "y"], ["x"])
+    assert dataset == transaction.load(store)
     assert store.read(LATEST) == store.read("_versions/2.manifest")
-    found = transaction.parse(store.read(f"_transactions/{made.transaction_file}").to_pybytes())
+    found = transaction.parse(store.read(f"_transactions/{dataset.transaction_file}").to_pybytes())
     assert (found.read_version, found.operation) == (1, op.Append((fragment("y"),)))
 
 
@@ -123,15 +123,15 @@ def test_stale_handles() -> None:
 
 def test_unverifiable_commits_are_conflicts() -> None:
     store = begun()
-    made = commit(store, 1, op.Append((fragment("y"),)))
-    store.delete([f"_transactions/{made.transaction_file}"])
+    dataset = commit(store, 1, op.Append((fragment("y"),)))
+    store.delete([f"_transactions/{dataset.transaction_file}"])
     with pytest.raises(ConflictError, match="cleaned up"):
         commit(store, 1, op.Append(()))
-    bare = Manifest(3, SCHEMA, made.fragments)
+    bare = Manifest(3, SCHEMA, dataset.fragments)
     store.put(manifest_key(3), serialise_manifest(bare))
     with pytest.raises(ConflictError, match="has no transaction"):
         commit(store, 2, op.Append(()))
-    store.put(manifest_key(5), serialise_manifest(Manifest(5, SCHEMA, made.fragments)))
+    store.put(manifest_key(5), serialise_manifest(Manifest(5, SCHEMA, dataset.fragments)))
     with pytest.raises(ConflictError, match="a commit to check for conflicts was cleaned up"):
         commit(store, 3, op.Append(()))
     assert commit(store, 3, op.Overwrite((), SCHEMA)).version == 6
@@ -186,9 +186,9 @@ def racing(inner: Store, operation: op.Operation) -> FaultStore:
 
 def test_lost_race_is_retried_after_the_winner() -> None:
     inner = begun()
-    made = commit(racing(inner, op.Append((fragment("theirs"),))), 1, op.Append((fragment("mine"),)))
-    assert (made.version, paths(inner)) == (3, ["x", "theirs", "mine"])
-    assert [f.id for f in made.fragments] == [0, 1, 2]
+    dataset = commit(racing(inner, op.Append((fragment("theirs"),))), 1, op.Append((fragment("mine"),)))
+    assert (dataset.version, paths(inner)) == (3, ["x", "theirs", "mine"])
+    assert [f.id for f in dataset.fragments] == [0, 1, 2]
 
 
 def test_lost_race_can_be_a_conflict() -> None:

@@ -72,12 +72,12 @@ def test_no_versions() -> None:
 def test_tags() -> None:
     store = MemoryStore()
     assert read_tags(store) == {}
-    made = write_tag(store, "first", 1, size=10, now_ns=1_700_000_000_123_456_789)
-    assert made.created == made.updated == "2023-11-14T22:13:20.123456789Z"
+    dataset = write_tag(store, "first", 1, size=10, now_ns=1_700_000_000_123_456_789)
+    assert dataset.created == dataset.updated == "2023-11-14T22:13:20.123456789Z"
     with pytest.raises(InvalidArgumentError, match="already"):
         write_tag(store, "first", 2, size=10, now_ns=0)
     moved = write_tag(store, "first", 2, size=10, now_ns=10**18, update=True)
-    assert (moved.version, moved.created) == (2, made.created)
+    assert (moved.version, moved.created) == (2, dataset.created)
     assert read_tags(store) == {"first": moved}
     assert json.loads(store.read("_refs/tags/first.json").to_pybytes())["manifestSize"] == 10
     with pytest.raises(VersionNotFoundError):
