@@ -16,8 +16,8 @@ def format_fragment(fragment: FragmentMetadata, dataset: OpenDataset) -> str:
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
-    >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-debug", data_storage_version="2.2")
-    >>> print(format_fragment(made.get_fragments()[0].metadata, made))  # doctest: +ELLIPSIS
+    >>> ds = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-debug", data_storage_version="2.2")
+    >>> print(format_fragment(ds.get_fragments()[0].metadata, ds))  # doctest: +ELLIPSIS
     fragment 0: physical_rows: 1
       data file ....lance: file_major_version: 2, file_minor_version: 2, base_id: None
         a: field 0, column 0

@@ -79,8 +79,8 @@ class DataFile(fragment_metadata.DataFile):
         dataset.
 
         >>> from trilake.lance import write_dataset
-        >>> made = write_dataset(pa.table({"a": [1], "b": [2]}), "memory://doc-data-file", data_storage_version="2.2")
-        >>> file = DataFile.create(made, made.get_fragments()[0].data_files()[0].path)
+        >>> ds = write_dataset(pa.table({"a": [1], "b": [2]}), "memory://doc-data-file", data_storage_version="2.2")
+        >>> file = DataFile.create(ds, ds.get_fragments()[0].data_files()[0].path)
         >>> file.fields, file.column_indices, file.file_major_version
         ([0, 1], [0, 1], 2)
         """
@@ -200,8 +200,8 @@ class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
     """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an unknown id.
 
     >>> from trilake.lance import write_dataset
-    >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-class")
-    >>> fragment = made.get_fragments()[0]
+    >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-class")
+    >>> fragment = ds.get_fragments()[0]
     >>> fragment.fragment_id, fragment.physical_rows, fragment.num_deletions, len(fragment.data_files())
     (0, 3, 0, 1)
     >>> fragment.count_rows(), fragment.count_rows("a > 1"), fragment.scanner(filter="a > 1", limit=1).count_rows()
@@ -224,7 +224,7 @@ class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
     >>> changed, schema = fragment.merge(pa.table({"a": [1, 2, 3], "n": [10, 20, 30]}), "a")
     >>> len(changed.files), schema.to_pyarrow().names, len(fragment.add_columns({"b": "a * 2"}).files)
     (2, ['a', 'n'], 2)
-    >>> LanceFragment.create_from_file(fragment.data_files()[0].path, made, 7).id
+    >>> LanceFragment.create_from_file(fragment.data_files()[0].path, ds, 7).id
     7
     """
 
@@ -360,8 +360,8 @@ class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
 
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
         >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-fragment-create")
-        >>> made = LanceFragment.create("memory://doc-fragment-create", pa.table({"a": [2, 3]}))
-        >>> done = LanceDataset.commit("memory://doc-fragment-create", LanceOperation.Append([made]), read_version=1)
+        >>> ds = LanceFragment.create("memory://doc-fragment-create", pa.table({"a": [2, 3]}))
+        >>> done = LanceDataset.commit("memory://doc-fragment-create", LanceOperation.Append([ds]), read_version=1)
         >>> done.count_rows()
         3
         """
@@ -403,9 +403,9 @@ class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
         predicate.
 
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-delete")
-        >>> changed = made.get_fragments()[0].delete("a > 1")
-        >>> done = LanceDataset.commit(made, LanceOperation.Delete([changed], [], "a > 1"), read_version=1)
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-delete")
+        >>> changed = ds.get_fragments()[0].delete("a > 1")
+        >>> done = LanceDataset.commit(ds, LanceOperation.Delete([changed], [], "a > 1"), read_version=1)
         >>> done.count_rows()
         1
         """
@@ -471,9 +471,9 @@ class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
         Raises ``WrongTypeError`` for options that do not apply to ``value_func``.
 
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-fragment-merge-columns")
-        >>> changed, schema = made.get_fragments()[0].merge_columns({"b": "a * 2"})
-        >>> done = LanceDataset.commit(made, LanceOperation.Merge([changed], schema), read_version=1)
+        >>> ds = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-fragment-merge-columns")
+        >>> changed, schema = ds.get_fragments()[0].merge_columns({"b": "a * 2"})
+        >>> done = LanceDataset.commit(ds, LanceOperation.Merge([changed], schema), read_version=1)
         >>> done.to_table().to_pydict()
         {'a': [1, 2], 'b': [2, 4]}
         """
@@ -570,10 +570,10 @@ class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
         Raises ``UnknownColumnError`` and ``SchemaMismatchError``.
 
         >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
-        >>> made = write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), "memory://doc-fragment-update")
-        >>> changed, fields = made.get_fragments()[0].update_columns(pa.table({"id": [2], "n": [21]}), "id")
+        >>> ds = write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), "memory://doc-fragment-update")
+        >>> changed, fields = ds.get_fragments()[0].update_columns(pa.table({"id": [2], "n": [21]}), "id")
         >>> update = LanceOperation.Update(updated_fragments=[changed], fields_modified=fields)
-        >>> LanceDataset.commit(made, update, read_version=1).to_table()["n"].to_pylist()
+        >>> LanceDataset.commit(ds, update, read_version=1).to_table()["n"].to_pylist()
         [10, 21]
         """
         flag("with_offsets", with_offsets)

@@ -121,9 +121,9 @@ class IndicesBuilder:
 
     >>> from trilake.lance import write_dataset
     >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(4096), pa.float32()), 4)
-    >>> made = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-builder")
-    >>> ivf = IndicesBuilder(made, "v").train_ivf(2)
-    >>> ivf.num_partitions, IndicesBuilder(made, "v").train_pq(ivf, 2).dimension
+    >>> ds = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-builder")
+    >>> ivf = IndicesBuilder(ds, "v").train_ivf(2)
+    >>> ivf.num_partitions, IndicesBuilder(ds, "v").train_pq(ivf, 2).dimension
     (2, 4)
     """
 

@@ -253,8 +253,8 @@ class ShardedBatchIterator:
     with_row_id: add a column ``_rowid``.
 
     >>> from trilake.lance import write_dataset
-    >>> made = write_dataset(pa.table({"a": range(6)}), "memory://doc-lance-sharded-batches")
-    >>> [b["a"].to_pylist() for b in ShardedBatchIterator(made, 1, 2, batch_size=2, granularity="batch")]
+    >>> ds = write_dataset(pa.table({"a": range(6)}), "memory://doc-lance-sharded-batches")
+    >>> [b["a"].to_pylist() for b in ShardedBatchIterator(ds, 1, 2, batch_size=2, granularity="batch")]
     [[2, 3]]
     """
 

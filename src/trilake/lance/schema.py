@@ -1,10 +1,10 @@
 """``LanceSchema`` and ``LanceField``: schemas with field ids.
 
 >>> import pyarrow as pa
->>> made = LanceSchema.from_pyarrow(pa.schema([("id", pa.int64()), ("at", pa.struct([("x", pa.int32())]))]))
->>> [(f.name(), f.id(), [c.name() for c in f.children()]) for f in made.fields()]
+>>> ds = LanceSchema.from_pyarrow(pa.schema([("id", pa.int64()), ("at", pa.struct([("x", pa.int32())]))]))
+>>> [(f.name(), f.id(), [c.name() for c in f.children()]) for f in ds.fields()]
 [('id', 0, []), ('at', 1, ['x'])]
->>> made.to_pyarrow().names
+>>> ds.to_pyarrow().names
 ['id', 'at']
 """
 

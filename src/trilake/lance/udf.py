@@ -100,12 +100,12 @@ def batch_udf(
     Parameters are those of :class:`BatchUDF`.
 
     >>> from trilake import lance
-    >>> made = lance.write_dataset(pa.table({"a": [1, 2]}), "memory://doc-udf", mode="overwrite")
+    >>> ds = lance.write_dataset(pa.table({"a": [1, 2]}), "memory://doc-udf", mode="overwrite")
     >>> @lance.batch_udf()
     ... def doubled(batch):
     ...     return batch.to_pandas()[["a"]].rename(columns={"a": "b"}) * 2
-    >>> made.add_columns(doubled)
-    >>> made.to_table().to_pylist()
+    >>> ds.add_columns(doubled)
+    >>> ds.to_table().to_pylist()
     [{'a': 1, 'b': 2}, {'a': 2, 'b': 4}]
     """
     return partial(BatchUDF, output_schema=output_schema, checkpoint_file=checkpoint_file)

@@ -72,8 +72,8 @@ def validate_vector_index(
 
     >>> from trilake.lance import write_dataset
     >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(2048), pa.float32()), 4)
-    >>> made = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-validate-index")
-    >>> indexed = made.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=4, seed=1)
+    >>> ds = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-validate-index")
+    >>> indexed = ds.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=4, seed=1)
     >>> validate_vector_index(indexed, "v", sample_size=8, refine_factor=20)
     """
     whole = sample_size is None or sample_size >= dataset.count_rows()

@@ -87,87 +87,87 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
     Read rows, fragments and versions:
 
-    >>> made = write_dataset(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), "memory://doc-lance", mode="overwrite")
-    >>> made.delete("a = 2")
+    >>> ds = write_dataset(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), "memory://doc-lance", mode="overwrite")
+    >>> ds.delete("a = 2")
     {'num_deleted_rows': 1}
-    >>> made.version, made.to_table(filter="a > 1").to_pylist()
+    >>> ds.version, ds.to_table(filter="a > 1").to_pylist()
     (2, [{'a': 3, 'b': 'z'}])
-    >>> made.head(1)["a"].to_pylist(), made.slice(1, 2)["a"].to_pylist(), made.count_rows("a > 1")
+    >>> ds.head(1)["a"].to_pylist(), ds.slice(1, 2)["a"].to_pylist(), ds.count_rows("a > 1")
     ([1], [3], 1)
-    >>> made.to_pandas(filter="a > 1")["a"].tolist(), [batch.num_rows for batch in made.to_batches(batch_size=1)]
+    >>> ds.to_pandas(filter="a > 1")["a"].tolist(), [batch.num_rows for batch in ds.to_batches(batch_size=1)]
     ([3], [1, 1])
-    >>> made.fragment_ids(), made.get_fragment(0).count_rows(), made.get_fragment(7)
+    >>> ds.fragment_ids(), ds.get_fragment(0).count_rows(), ds.get_fragment(7)
     ({0}, 2, None)
-    >>> len(made.get_fragments()), [version["version"] for version in made.versions()]
+    >>> len(ds.get_fragments()), [version["version"] for version in ds.versions()]
     (1, [1, 2])
-    >>> made.version_refs(), made.get_version()["version"]
+    >>> ds.version_refs(), ds.get_version()["version"]
     ([{'version': 1}, {'version': 2}], 2)
-    >>> LanceDataset.of(made.snapshot, made.uri).validate()
-    >>> [type(t.operation).__name__ for t in (made.read_transaction(1), *made.get_transactions())]
+    >>> LanceDataset.of(ds.snapshot, ds.uri).validate()
+    >>> [type(t.operation).__name__ for t in (ds.read_transaction(1), *ds.get_transactions())]
     ['Overwrite', 'Delete', 'Overwrite']
-    >>> old = made.checkout_version(1)
-    >>> old.count_rows(), made.count_rows()
+    >>> old = ds.checkout_version(1)
+    >>> old.count_rows(), ds.count_rows()
     (3, 2)
     >>> old.checkout_latest()
     >>> old.version
     2
-    >>> old.moved(made.snapshot)
+    >>> old.moved(ds.snapshot)
     >>> old.restore()
-    >>> made.checkout_latest()
-    >>> made.version
+    >>> ds.checkout_latest()
+    >>> ds.version
     3
 
     Describe it with metadata, and find rows by an index:
 
-    >>> made.replace_schema_metadata({"owner": "sales"})
-    >>> made.replace_field_metadata("a", {"unit": "m"})
-    >>> made.update_field_metadata({"a": {"unit": "km"}, "b": {"n": "1"}})
-    >>> made.update_metadata({"source": "x"}), made.update_schema_metadata({"owner": None, "team": "sales"})
+    >>> ds.replace_schema_metadata({"owner": "sales"})
+    >>> ds.replace_field_metadata("a", {"unit": "m"})
+    >>> ds.update_field_metadata({"a": {"unit": "km"}, "b": {"n": "1"}})
+    >>> ds.update_metadata({"source": "x"}), ds.update_schema_metadata({"owner": None, "team": "sales"})
     ({'source': 'x'}, {'team': 'sales'})
-    >>> made.update_config({"x": "1", "y": "2"})
+    >>> ds.update_config({"x": "1", "y": "2"})
     {'x': '1', 'y': '2'}
-    >>> made.delete_config_keys(["x"])
-    >>> made.config(), made.schema_metadata, made.schema.field("a").metadata
+    >>> ds.delete_config_keys(["x"])
+    >>> ds.config(), ds.schema_metadata, ds.schema.field("a").metadata
     ({'y': '2'}, {'team': 'sales'}, {b'unit': b'km'})
-    >>> made.create_scalar_index("a", name="numbers")
-    >>> made.prewarm_index("numbers")
-    >>> [(index["name"], index["fields"]) for index in made.list_indices()]
+    >>> ds.create_scalar_index("a", name="numbers")
+    >>> ds.prewarm_index("numbers")
+    >>> [(index["name"], index["fields"]) for index in ds.list_indices()]
     [('numbers', ['a'])]
-    >>> [(index.name, index.num_rows_indexed) for index in made.describe_indices()]
+    >>> [(index.name, index.num_rows_indexed) for index in ds.describe_indices()]
     [('numbers', 2)]
-    >>> made.drop_index("numbers")
-    >>> made.truncate_table()
-    >>> made.count_rows(), made.has_index
+    >>> ds.drop_index("numbers")
+    >>> ds.truncate_table()
+    >>> ds.count_rows(), ds.has_index
     (0, False)
 
     Search vectors by an index, and read blobs:
 
     >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array([n % 7 for n in range(1024)], pa.float32()), 4)
-    >>> made = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-vectors")
-    >>> indexed = made.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2, seed=1)
+    >>> ds = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-vectors")
+    >>> indexed = ds.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2, seed=1)
     >>> indexed.has_index, indexed.centroids(column="v").type.list_size, len(indexed.centroids(index_name="v_idx"))
     (True, 4, 2)
     >>> indexed.to_table(nearest={"column": "v", "q": [0, 1, 2, 3], "k": 3}).num_rows
     3
     >>> field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     >>> blobs = pa.table([pa.array([b"abc", None], pa.large_binary())], schema=pa.schema([field]))
-    >>> made = write_dataset(blobs, "memory://doc-lance-blobs")
-    >>> [None if file is None else file.read() for file in made.take_blobs("b", indices=[0, 1])]
+    >>> ds = write_dataset(blobs, "memory://doc-lance-blobs")
+    >>> [None if file is None else file.read() for file in ds.take_blobs("b", indices=[0, 1])]
     [b'abc', None]
-    >>> made.read_blobs("b", indices=[0]), made.read_blob_ranges("b", [(0, 1, 2)], selector="indices")
+    >>> ds.read_blobs("b", indices=[0]), ds.read_blob_ranges("b", [(0, 1, 2)], selector="indices")
     ([(0, b'abc')], [(0, 0, b'bc')])
 
     Other methods of ``pyarrow.dataset.Dataset`` work in memory:
 
-    >>> made = write_dataset(pa.table({"a": [1, 2, 3], "k": ["x"] * 3}), "memory://doc-lance-arrow")
-    >>> made.replace_schema(pa.schema([("a", pa.string())])).to_table()["a"].to_pylist()
+    >>> ds = write_dataset(pa.table({"a": [1, 2, 3], "k": ["x"] * 3}), "memory://doc-lance-arrow")
+    >>> ds.replace_schema(pa.schema([("a", pa.string())])).to_table()["a"].to_pylist()
     ['1', '2', '3']
-    >>> made.filter(pc.field("a") > 1).count_rows(), made.sort_by([("a", "descending")]).to_table()["a"].to_pylist()
+    >>> ds.filter(pc.field("a") > 1).count_rows(), ds.sort_by([("a", "descending")]).to_table()["a"].to_pylist()
     (2, [3, 2, 1])
     >>> right = pa.table({"a": [2], "k": ["x"], "s": ["two"]})
-    >>> made.join(right, ["a", "k"], join_type="inner").to_table().to_pylist()
+    >>> ds.join(right, ["a", "k"], join_type="inner").to_table().to_pylist()
     [{'a': 2, 'k': 'x', 's': 'two'}]
-    >>> made.join_asof(right, "a", "k", tolerance=1).to_table()["s"].to_pylist()
+    >>> ds.join_asof(right, "a", "k", tolerance=1).to_table()["s"].to_pylist()
     ['two', 'two', None]
     """
 
@@ -368,10 +368,10 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         ``storage_options`` are those of the dataset.  Raises ``InvalidArgumentError`` if the branch exists.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-branch")
-        >>> trial = made.create_branch("trial")
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-branch")
+        >>> trial = ds.create_branch("trial")
         >>> _ = trial.delete("a > 1")
-        >>> trial.count_rows(), made.count_rows()
+        >>> trial.count_rows(), ds.count_rows()
         (1, 3)
         """
         del storage_options
@@ -400,8 +400,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``TableExistsError``.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-clone-of")
-        >>> made.shallow_clone("memory://doc-lance-clone").count_rows()
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-clone-of")
+        >>> ds.shallow_clone("memory://doc-lance-clone").count_rows()
         3
         """
         check_format(later, of="shallow_clone")
@@ -483,8 +483,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         Raises ``UnknownColumnError`` for an unknown column, ``FilterError`` for an invalid filter, and
         ``InvalidArgumentError`` for other invalid values.
 
-        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-scanner")
-        >>> made.scanner(["s"], "id > 1", limit=1, with_row_id=True).to_table().to_pylist()
+        >>> ds = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-scanner")
+        >>> ds.scanner(["s"], "id > 1", limit=1, with_row_id=True).to_table().to_pylist()
         [{'s': 'y', '_rowid': 1}]
 
         The rows nearest to a vector:
@@ -526,8 +526,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         See :func:`trilake.sql`.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sql", mode="overwrite")
-        >>> [b.to_pylist() for b in made.sql("SELECT a FROM dataset WHERE a > 1").build().to_batch_records()]
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sql", mode="overwrite")
+        >>> [b.to_pylist() for b in ds.sql("SELECT a FROM dataset WHERE a > 1").build().to_batch_records()]
         [[{'a': 2}, {'a': 3}]]
         """
         if not isinstance(sql, str):
@@ -568,8 +568,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``UnknownRowError`` if a position is out of range.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-take")
-        >>> made.take([2, 0])["a"].to_pylist()
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-take")
+        >>> ds.take([2, 0])["a"].to_pylist()
         [3, 1]
         """
         return self._taken(self.snapshot.take, input_rows.numbers(indices), columns, more)
@@ -683,8 +683,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``InvalidArgumentError`` if the dataset has fewer rows.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sample")
-        >>> made.sample(2).num_rows, made.sample(3, randomize_order=False)["a"].to_pylist()
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sample")
+        >>> ds.sample(2).num_rows, ds.sample(3, randomize_order=False)["a"].to_pylist()
         (2, [1, 2, 3])
         """
         flag("randomize_order", randomize_order)
@@ -709,9 +709,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-insert")
-        >>> made.insert(pa.table({"a": [4]}))
-        >>> made.count_rows()
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-insert")
+        >>> ds.insert(pa.table({"a": [4]}))
+        >>> ds.count_rows()
         4
         """
         schema = options.pop("schema", None)
@@ -742,8 +742,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         >>> class Point(BaseModel):
         ...     x: int
         ...     name: str | None = None
-        >>> made = LanceDataset.from_pydantic_model(Point, [Point(x=1)], "memory://doc-lance-model")
-        >>> made.to_table().to_pylist(), made.schema.field("x").nullable
+        >>> ds = LanceDataset.from_pydantic_model(Point, [Point(x=1)], "memory://doc-lance-model")
+        >>> ds.to_table().to_pylist(), ds.schema.field("x").nullable
         ([{'x': 1, 'name': None}], False)
         """
         if not input_rows.is_model(model_class):
@@ -754,8 +754,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
                 "data must have at least one row, got an empty list", help="pass model instances"
             )
         words = re.sub(r"(?<!^)(?=[A-Z])", "_", model_class.__name__).lower()
-        made = write_dataset(rows, words if uri is None else uri, mode=mode, **options)
-        return cls.of(made.snapshot, made.uri, made.nulls)
+        dataset = write_dataset(rows, words if uri is None else uri, mode=mode, **options)
+        return cls.of(dataset.snapshot, dataset.uri, dataset.nulls)
 
     def delete(
         self, predicate: FilterLike, *, conflict_retries: int | None = None, retry_timeout: dt.timedelta | None = None
@@ -770,8 +770,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``WrongTypeError`` without a condition, ``FilterError`` for an invalid one, and ``ConflictError``.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-delete")
-        >>> made.delete("a > 1")
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-delete")
+        >>> ds.delete("a > 1")
         {'num_deleted_rows': 2}
         """
         retries = Retries.of(conflict_retries, retry_timeout)
@@ -806,10 +806,10 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError`` or
         ``ConflictError``.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-update")
-        >>> made.update({"a": "a * 10"}, where="a > 1")
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-update")
+        >>> ds.update({"a": "a * 10"}, where="a > 1")
         {'num_rows_updated': 2}
-        >>> sorted(made.to_table()["a"].to_pylist())
+        >>> sorted(ds.to_table()["a"].to_pylist())
         [1, 20, 30]
         """
         check_format(later, of="update")
@@ -824,10 +824,10 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         By default, ``on`` is the primary key: the columns with ``lance-schema:unenforced-primary-key`` in their
         metadata.  Raises ``InvalidArgumentError`` if there is none.
 
-        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge-insert")
+        >>> ds = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge-insert")
         >>> news = pa.table({"id": [3, 4], "s": ["new", "first"]})
-        >>> done = made.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(news)
-        >>> done["num_updated_rows"], done["num_inserted_rows"], made.count_rows()
+        >>> done = ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(news)
+        >>> done["num_updated_rows"], done["num_inserted_rows"], ds.count_rows()
         (1, 1, 4)
         """
         if on is None:
@@ -852,9 +852,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``UnknownColumnError``, and ``SchemaMismatchError`` if the data cannot be joined.
 
-        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge")
-        >>> made.merge(pa.table({"id": [1, 2, 3], "n": [10, 20, 30]}), "id")
-        >>> made.schema.names, made.to_table(["n"], "id = 2").to_pylist()
+        >>> ds = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge")
+        >>> ds.merge(pa.table({"id": [1, 2, 3], "n": [10, 20, 30]}), "id")
+        >>> ds.schema.names, ds.to_table(["n"], "id = 2").to_pylist()
         (['id', 's', 'n'], [{'n': 20}])
         """
         data = input_rows.table(data_obj, schema)
@@ -880,9 +880,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``InvalidArgumentError`` for options that do not apply to ``transforms``.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-add-columns")
-        >>> made.add_columns({"double": "a * 2"})
-        >>> made.to_table()["double"].to_pylist()
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-add-columns")
+        >>> ds.add_columns({"double": "a * 2"})
+        >>> ds.to_table()["double"].to_pylist()
         [2, 4, 6]
         """
         self.moved(
@@ -896,9 +896,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
     def drop_columns(self, columns: Sequence[str]) -> None:
         """Drop ``columns`` or nested fields; writes only the manifest.  Raises ``UnknownColumnError``.
 
-        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-drop-columns")
-        >>> made.drop_columns(["s"])
-        >>> made.schema.names
+        >>> ds = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-drop-columns")
+        >>> ds.drop_columns(["s"])
+        >>> ds.schema.names
         ['id']
         """
         self.moved(column_changes.drop_columns(self.snapshot, columns))
@@ -908,9 +908,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         ``alterations`` are mappings with these keys.  Raises ``UnknownColumnError`` and ``InvalidArgumentError``.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-alter-columns")
-        >>> made.alter_columns({"path": "a", "name": "number", "data_type": pa.int32()})
-        >>> made.schema
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-alter-columns")
+        >>> ds.alter_columns({"path": "a", "name": "number", "data_type": pa.int32()})
+        >>> ds.schema
         number: int32
         """
         self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))
@@ -921,8 +921,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         """Return the base paths of this version by id: other locations for its files.
 
         >>> bases = [DatasetBasePath("memory://doc-lance-base", name="hot")]
-        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-bases", initial_bases=bases)
-        >>> made.base_paths()[1].name
+        >>> ds = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-bases", initial_bases=bases)
+        >>> ds.base_paths()[1].name
         'hot'
         """
         return {path.id: DatasetBasePath.of(path) for path in self.snapshot.manifest.base_paths}
@@ -939,11 +939,11 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``InvalidArgumentError`` for an id, path or name that another base path has, and ``ConflictError``.
 
-        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-add-bases")
-        >>> made.add_bases([DatasetBasePath("memory://doc-lance-new-base", name="cold")]).insert(
+        >>> ds = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-add-bases")
+        >>> ds.add_bases([DatasetBasePath("memory://doc-lance-new-base", name="cold")]).insert(
         ...     pa.table({"a": [2]}), target_bases=["cold"]
         ... )
-        >>> [file.base_id for fragment in made.get_fragments() for file in fragment.data_files()]
+        >>> [file.base_id for fragment in ds.get_fragments() for file in fragment.data_files()]
         [None, 1]
         """
         manifest, runtime = self.snapshot.manifest, self.snapshot.runtime
@@ -1101,10 +1101,10 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``InvalidArgumentError`` and its subclasses.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-segments", max_rows_per_file=2)
-        >>> segments = [made.create_index_uncommitted("a", "BTREE", fragment_ids=[id]) for id in (0, 1)]
-        >>> made = made.commit_existing_index_segments("a_idx", "a", segments)
-        >>> [(index.name, len(index.segments), index.num_rows_indexed) for index in made.describe_indices()]
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-segments", max_rows_per_file=2)
+        >>> segments = [ds.create_index_uncommitted("a", "BTREE", fragment_ids=[id]) for id in (0, 1)]
+        >>> ds = ds.commit_existing_index_segments("a_idx", "a", segments)
+        >>> [(index.name, len(index.segments), index.num_rows_indexed) for index in ds.describe_indices()]
         [('a_idx', 2, 4)]
         """
         if fragment_ids is None:
@@ -1125,9 +1125,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``InvalidArgumentError`` if their columns or kinds differ, or if they share a fragment.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-merge-parts", max_rows_per_file=2)
-        >>> segments = [made.create_index_uncommitted("a", "BITMAP", fragment_ids=[id]) for id in (0, 1)]
-        >>> made.merge_existing_index_segments(segments).fragment_ids
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-merge-parts", max_rows_per_file=2)
+        >>> segments = [ds.create_index_uncommitted("a", "BITMAP", fragment_ids=[id]) for id in (0, 1)]
+        >>> ds.merge_existing_index_segments(segments).fragment_ids
         {0, 1}
         """
         return Index.of(index_segments.merge(self.snapshot, [s.entry() for s in segments]))
@@ -1138,9 +1138,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         ``segments`` are results of :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments`.  Raises
         ``InvalidArgumentError``, and ``ConflictError`` if their rows have moved or changed.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-commit-segments")
-        >>> segment = made.create_index_uncommitted("a", "ZONEMAP", fragment_ids=[0])
-        >>> made.commit_existing_index_segments("a_idx", "a", [segment]).list_indices()[0]["type"]
+        >>> ds = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-commit-segments")
+        >>> segment = ds.create_index_uncommitted("a", "ZONEMAP", fragment_ids=[0])
+        >>> ds.commit_existing_index_segments("a_idx", "a", [segment]).list_indices()[0]["type"]
         'ZoneMap'
         """
         self.moved(index_segments.commit(self.snapshot, index_name, column, [s.entry() for s in segments]))
@@ -1162,11 +1162,11 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``UnknownIndexError``.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-index-statistics")
-        >>> made.create_scalar_index("a", name="numbers")
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-index-statistics")
+        >>> ds.create_scalar_index("a", name="numbers")
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("ignore")  # that there is another name
-        ...     statistics = made.index_statistics("numbers")
+        ...     statistics = ds.index_statistics("numbers")
         >>> statistics["index_type"]
         'BTree'
         """
@@ -1218,9 +1218,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Older versions keep their files; indices are dropped.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-migrate", data_storage_version="legacy")
-        >>> made.migrate()
-        >>> made.data_storage_version, made.count_rows()
+        >>> ds = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-migrate", data_storage_version="legacy")
+        >>> ds.migrate()
+        >>> ds.data_storage_version, ds.count_rows()
         ('2.2', 2)
         """
         self.moved(migrate(self.snapshot, StorageVersion.parse(data_storage_version)))
@@ -1228,9 +1228,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
     def migrate_manifest_paths_v2(self) -> None:
         """Rename manifests to the v2 naming scheme; other writers must be stopped.
 
-        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-names", enable_v2_manifest_paths=False)
-        >>> made.migrate_manifest_paths_v2()
-        >>> made.checkout_version(1).count_rows()
+        >>> ds = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-names", enable_v2_manifest_paths=False)
+        >>> ds.migrate_manifest_paths_v2()
+        >>> ds.checkout_version(1).count_rows()
         1
         """
         migrate_manifest_names(self.snapshot.store)
@@ -1257,9 +1257,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
 
         Raises ``WrongTypeError`` if ``older_than`` is not a timedelta.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-cleanup")
-        >>> _ = made.delete("a > 1")
-        >>> made.cleanup_old_versions(retain_versions=1).old_versions
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-cleanup")
+        >>> _ = ds.delete("a > 1")
+        >>> ds.cleanup_old_versions(retain_versions=1).old_versions
         1
         """
         return self._cleanup(locals()).stats
@@ -1301,9 +1301,9 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         With ``include_files``, the result has up to ``max_files`` files.  Other parameters and errors are those of
         :meth:`cleanup_old_versions`.
 
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-explain-cleanup")
-        >>> _ = made.delete("a > 1")
-        >>> plan = made.explain_cleanup_old_versions(retain_versions=1, include_files=True)
+        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-explain-cleanup")
+        >>> _ = ds.delete("a > 1")
+        >>> plan = ds.explain_cleanup_old_versions(retain_versions=1, include_files=True)
         >>> plan.stats.old_versions, [file.kind for file in plan.candidate_files]
         (1, ['transaction file', 'manifest'])
         """

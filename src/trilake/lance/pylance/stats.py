@@ -82,8 +82,8 @@ class IndexDescription:
 
 def _segment(part: IndexMetadata) -> IndexSegmentDescription:
     covered = frozenset(part.fragment_bitmap or ())
-    made = None if part.created_at_ms is None else dt.datetime.fromtimestamp(part.created_at_ms / 1000, dt.UTC)
-    return IndexSegmentDescription(str(part.uuid), part.dataset_version, covered, part.index_version or 0, made)
+    created_at = None if part.created_at_ms is None else dt.datetime.fromtimestamp(part.created_at_ms / 1000, dt.UTC)
+    return IndexSegmentDescription(str(part.uuid), part.dataset_version, covered, part.index_version or 0, created_at)
 
 
 class LanceStats:

@@ -253,8 +253,8 @@ class DeltaTable:
         ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
         ``InvalidArgumentError`` without an active session.
 
-        >>> made = DeltaTable.create(spark).location("lake/create").addColumn("id", "BIGINT").execute()
-        >>> made.toDF().columns
+        >>> ds = DeltaTable.create(spark).location("lake/create").addColumn("id", "BIGINT").execute()
+        >>> ds.toDF().columns
         ['id']
         """
         return DeltaTableBuilder(_session(sparkSession), "create", hadoopConf, cls)
@@ -268,8 +268,8 @@ class DeltaTable:
         Parameters and errors are those of :meth:`create`.
 
         >>> for _ in range(2):
-        ...     made = DeltaTable.createIfNotExists(spark).location("lake/if-not").addColumn("id", "BIGINT").execute()
-        >>> made.history().count()
+        ...     ds = DeltaTable.createIfNotExists(spark).location("lake/if-not").addColumn("id", "BIGINT").execute()
+        >>> ds.history().count()
         1
         """
         return DeltaTableBuilder(_session(sparkSession), "create_if_not_exists", hadoopConf, cls)
@@ -284,8 +284,8 @@ class DeltaTable:
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/replace", mode="overwrite")
-        >>> made = DeltaTable.replace(spark).location("lake/replace").addColumn("id", "BIGINT").execute()
-        >>> made.toDF().columns, made.toDF().count()
+        >>> ds = DeltaTable.replace(spark).location("lake/replace").addColumn("id", "BIGINT").execute()
+        >>> ds.toDF().columns, ds.toDF().count()
         (['id'], 0)
         """
         return DeltaTableBuilder(_session(sparkSession), "replace", hadoopConf, cls)
@@ -298,8 +298,8 @@ class DeltaTable:
 
         Parameters and errors are those of :meth:`create`.
 
-        >>> made = DeltaTable.createOrReplace(spark).location("lake/or-replace").addColumn("id", "BIGINT").execute()
-        >>> made.toDF().count()
+        >>> ds = DeltaTable.createOrReplace(spark).location("lake/or-replace").addColumn("id", "BIGINT").execute()
+        >>> ds.toDF().count()
         0
         """
         return DeltaTableBuilder(_session(sparkSession), "create_or_replace", hadoopConf, cls)

@@ -50,7 +50,7 @@ class IdentityGenerator:
     """Values of an identity column: ``start``, ``start + step`` and so on.
 
     >>> import trilake
-    >>> made = (
+    >>> ds = (
     ...     trilake.DeltaTable.createOrReplace(spark)
     ...     .location("lake/identity")
     ...     .addColumn("id", "BIGINT", generatedAlwaysAs=IdentityGenerator(start=100, step=10))
@@ -58,7 +58,7 @@ class IdentityGenerator:
     ...     .execute()
     ... )
     >>> _ = trilake.write([{"n": 1}], "lake/identity", mode="append")
-    >>> made.toDF().collect()
+    >>> ds.toDF().collect()
     [Row(id=100, n=1)]
     """
 
@@ -73,7 +73,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
     A table has a location, a name in Spark's catalog, or both.  :meth:`execute` creates it in one commit.
 
     >>> import trilake
-    >>> made = (
+    >>> ds = (
     ...     trilake.DeltaTable.createOrReplace(spark)
     ...     .location("lake/events")
     ...     .addColumn("at", "TIMESTAMP", nullable=False)
@@ -82,12 +82,12 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
     ...     .property("delta.appendOnly", "true")
     ...     .execute()
     ... )
-    >>> made.toDF().columns, trilake.open("lake/events").metadata.partition_columns
+    >>> ds.toDF().columns, trilake.open("lake/events").metadata.partition_columns
     (['at', 'day'], ('day',))
 
     With a name in Spark's catalog, a schema, and clustering columns:
 
-    >>> made = (
+    >>> ds = (
     ...     trilake.DeltaTable.createOrReplace(spark)
     ...     .tableName("people")
     ...     .comment("who works here")
