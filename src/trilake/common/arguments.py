@@ -137,7 +137,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     trilake.errors.InvalidArgumentError: [INVALID_ARGUMENT] columns must be a list of strings, but contains 1
     >>> scan(where="n > 1")
     Traceback (most recent call last):
-    TypeError: scan() has no argument 'where': it is called 'filter' here
+    TypeError: scan() has no argument 'where': use 'filter'
     """
     assert isinstance(function, FunctionType)
     unchecked: Callable[..., R] = function

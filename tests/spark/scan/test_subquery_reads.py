@@ -14,24 +14,25 @@ import trilake
 from delta.tables import DeltaTable
 from trilake.delta.commands.write.delete import RowCommand
 from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, ConflictError
-from trilake.spark.delta.merge.job import MergeJob
+from trilake.spark.delta.merge import job
 from trilake.spark.live_frames.frames import pinned
 
 _MERGE = "MERGE INTO {t} t USING (SELECT 0L AS p) s ON t.p = s.p AND t.p = 0 WHEN MATCHED"
-#: Changes of partition 0 that read partition 1, with the class of their commit job.
-_CHANGES: dict[str, tuple[type, str]] = {
-    "a value of UPDATE": (RowCommand, "UPDATE {t} SET id = (SELECT sum(id) FROM {t} WHERE p = 1) WHERE p = 0"),
+_ROWS, _JOB = (RowCommand, "finish"), (job, "finish_merge")
+#: Changes of partition 0 that read partition 1, with the function that commits them.
+_CHANGES: dict[str, tuple[tuple[Any, str], str]] = {
+    "a value of UPDATE": (_ROWS, "UPDATE {t} SET id = (SELECT sum(id) FROM {t} WHERE p = 1) WHERE p = 0"),
     "a condition of UPDATE": (
-        RowCommand,
+        _ROWS,
         "UPDATE {t} SET id = 9 WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)",
     ),
-    "a condition of DELETE": (RowCommand, "DELETE FROM {t} WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)"),
+    "a condition of DELETE": (_ROWS, "DELETE FROM {t} WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)"),
     "a value of MERGE": (
-        MergeJob,
+        _JOB,
         _MERGE + " THEN UPDATE SET id = (SELECT sum(id) FROM {t} WHERE p = 1)",
     ),
     "a condition of MERGE": (
-        MergeJob,
+        _JOB,
         _MERGE + " AND t.id < (SELECT sum(id) FROM {t} WHERE p = 1) THEN DELETE",
     ),
 }
@@ -46,18 +47,18 @@ def table(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], object]], None]:
-    """Run a function once before a job commits."""
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[Any, str], Callable[[], object]], None]:
+    """Run a function once before a change commits."""
 
-    def before(job: type, act: Callable[[], object]) -> None:
-        finish: Callable[..., Any] = job.finish  # type: ignore[attr-defined]  # each of them has it
+    def before(place: tuple[Any, str], act: Callable[[], object]) -> None:
+        finish: Callable[..., Any] = getattr(*place)
 
         def late(*args: Any, **named: Any) -> Any:
-            monkeypatch.setattr(job, "finish", finish)
+            monkeypatch.setattr(*place, finish)
             act()
             return finish(*args, **named)
 
-        monkeypatch.setattr(job, "finish", late)
+        monkeypatch.setattr(*place, late)
 
     return before
 

@@ -45,6 +45,8 @@ DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
 AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
 #: Whether UPDATE and MERGE cast by the session's ANSI mode instead of its store assignment policy.
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
+#: Whether INSERT by position keeps null structs of another type, instead of storing structs of nulls.
+KEEP_NULL_STRUCTS = PREFIX + "insert.preserveNullSourceStructs"
 #: Whether a change feed or a stream may start or end after the newest commit.
 FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
 #: Whether a conversion takes only the files that a streaming sink committed.
@@ -91,6 +93,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("dynamicPartitionOverwrite.enabled", "false: overwrites are never dynamic"),
         ("schema.autoMerge.enabled", "writes and merges add the columns that a table lacks"),
         ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast according to the session's ANSI mode"),
+        ("insert.preserveNullSourceStructs", "INSERT by position keeps null structs of another type"),
         (
             "changeDataFeed.timestampOutOfRange.enabled",
             "a change feed or a stream may start or end after the newest commit",

@@ -26,7 +26,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name, refresh_entry, refresh_name, table_at
 from trilake.spark.delta.names.entries import About
-from trilake.spark.delta.settings import AUTO_MERGE
+from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS
 from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
 from trilake.spark.patches.chains import (
     all_options,
@@ -337,7 +337,8 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             else "DELTA_METADATA_MISMATCH",
         )
     renamed = request.df.toDF(*names)
-    df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widen=widen)
+    fill = not session_flag(spark, KEEP_NULL_STRUCTS, False)
+    df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widen=widen, fill_null_structs=fill)
     with overflows_named(narrowed=df is not renamed):
         save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True, source=request.df)
         FORMATS[request.format].save(save, table.location)

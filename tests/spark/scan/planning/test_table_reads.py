@@ -18,7 +18,7 @@ from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_wr
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, ConflictError
-from trilake.spark.delta.merge.job import MergeJob
+from trilake.spark.delta.merge import job
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.schemas import from_spark
 
@@ -161,7 +161,7 @@ def test_merge_reads_the_tables_of_its_source(sql: SparkSession, table: str, mon
     name = f"delta.`{table}`"
     source = f"(SELECT id + 10 AS id, p FROM {name} WHERE p = 1)"
     merge = f"MERGE INTO {name} t USING {source} s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
-    finish = MergeJob.finish
+    finish = job.finish_merge
 
     def after(removed: str) -> Callable[..., MergeResult]:
         def late(*args: Any) -> MergeResult:
@@ -170,11 +170,11 @@ def test_merge_reads_the_tables_of_its_source(sql: SparkSession, table: str, mon
 
         return late
 
-    monkeypatch.setattr(MergeJob, "finish", after("p = 2"))
+    monkeypatch.setattr(job, "finish_merge", after("p = 2"))
     sql.sql(merge)
     assert _ids(table) == [0, 1, 2, 3, 12, 13]
     trilake.open(table).delete("id > 10")
-    monkeypatch.setattr(MergeJob, "finish", after("p = 1"))
+    monkeypatch.setattr(job, "finish_merge", after("p = 1"))
     with pytest.raises(ConcurrentDeleteReadError):
         sql.sql(merge)
     assert _ids(table) == [0, 1]

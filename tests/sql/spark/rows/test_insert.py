@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import SchemaMismatchError
+from trilake.spark.delta.settings import KEEP_NULL_STRUCTS
 
 _DEFAULTS = "(a INT DEFAULT 42, b INT DEFAULT 7)"
 _ALLOWED = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'enabled')"
@@ -187,25 +188,23 @@ def test_insert_by_name_requires_all_struct_fields(sql: SparkSession, tmp_path: 
     assert sql.sql(f"SELECT count(*) FROM {table} WHERE s.x IS NULL OR s.n.y IS NULL").first() == (4,)
 
 
-def test_insert_keeps_null_structs_of_another_type(sql: SparkSession, tmp_path: Path) -> None:
-    """As in delta-spark, where ``insert.preserveNullSourceStructs`` is true by default."""
+@pytest.mark.parametrize("kept", [False, True])
+def test_null_structs_of_another_type_follow_the_setting(sql: SparkSession, tmp_path: Path, kept: bool) -> None:
+    """Matched by position they become structs of nulls, as in delta-spark 4.0; the setting is on by default in 4.2."""
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT, s STRUCT<x: INT, n: STRUCT<y: INT>>) USING delta")
-    sql.sql(f"INSERT INTO {table} SELECT 1, CAST(NULL AS STRUCT<q: BIGINT, r: STRUCT<y: INT>>)")
-    sql.sql(f"INSERT INTO {table} (s, a) SELECT CAST(NULL AS STRUCT<x: BIGINT, n: STRUCT<y: INT>>), 2")
-    sql.sql(f"INSERT INTO {table} SELECT 3, struct(4 AS q, CAST(NULL AS STRUCT<y: BIGINT>) AS r)")
-    sql.sql(f"INSERT INTO {table} BY NAME SELECT struct(CAST(NULL AS STRUCT<y: BIGINT>) AS n, 6 AS x) AS s, 5 AS a")
-    for n, structs in enumerate(("NULL", "struct(7, NULL)"), start=6):
-        frame = sql.sql(f"SELECT {n}, CAST({structs} AS STRUCT<q: BIGINT, r: STRUCT<y: INT>>)")
-        frame.write.format("delta").insertInto(table)
-    assert rows(sql, table) == [
-        (1, None),
-        (2, None),
-        (3, (4, None)),
-        (5, (6, None)),
-        (6, None),
-        (7, (7, None)),
-    ]
+    null, inside = "CAST(NULL AS STRUCT<q: BIGINT, r: STRUCT<y: INT>>)", "CAST(NULL AS STRUCT<y: BIGINT>)"
+    sql.conf.set(KEEP_NULL_STRUCTS, str(kept).lower())
+    try:
+        sql.sql(f"INSERT INTO {table} SELECT 1, {null}")
+        sql.sql(f"INSERT INTO {table} (s, a) SELECT CAST(NULL AS STRUCT<x: BIGINT, n: STRUCT<y: INT>>), 2")
+        sql.sql(f"INSERT INTO {table} SELECT 3, struct(4 AS q, {inside} AS r)")
+        sql.sql(f"INSERT INTO {table} BY NAME SELECT struct({inside} AS n, 6 AS x) AS s, 5 AS a")
+        sql.sql(f"SELECT 6, {null}").write.format("delta").insertInto(table)
+    finally:
+        sql.conf.unset(KEEP_NULL_STRUCTS)
+    whole, part = (None, None) if kept else ((None, None), (None,))
+    assert rows(sql, table) == [(1, whole), (2, None), (3, (4, part)), (5, (6, None)), (6, whole)]
 
 
 def test_column_list_matches_structs_by_position_but_not_those_in_arrays(sql: SparkSession, tmp_path: Path) -> None:

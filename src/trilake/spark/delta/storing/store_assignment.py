@@ -131,11 +131,18 @@ def stored(
 
 
 def stored_columns(
-    frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False, widen: bool = False
+    frame: DataFrame,
+    schema: StructType,
+    *,
+    by_name: bool,
+    evolve: bool = False,
+    widen: bool = False,
+    fill_null_structs: bool = False,
 ) -> DataFrame:
     """The DataFrame with the types of the table's columns; a value that does not fit fails.  With ``evolve``, structs
-    keep new fields; with ``widen`` as well, values of wider types stay unchanged.  Values of a user-defined type are
-    left to the writer."""
+    keep new fields; with ``widen`` as well, values of wider types stay unchanged.  With ``fill_null_structs``, a null
+    struct of another type, matched by position, becomes a struct of nulls.  Values of a user-defined type are left to
+    the writer."""
     rules = AssignmentRules.of(frame.sparkSession)
     column_types = {f.name: f.dataType for f in to_spark(schema).fields}
     changed: dict[str, Column] = {}
@@ -145,13 +152,29 @@ def stored_columns(
             kind = evolved(f.dataType, kind, by_name=by_name, widen=widen)
         if kind is not None and f.dataType != kind:
             value = F.col(quote_name(f.name))
-            value = stored(value, f.dataType, kind, f.name, rules=rules, by_name=by_name, fill=True)
+            if fill_null_structs and not by_name:
+                value = _filled(value, f.dataType, kind, f.name, rules)
+            else:
+                value = stored(value, f.dataType, kind, f.name, rules=rules, by_name=by_name, fill=True)
             # Nullability inside the value is that of the column.
             nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
             changed[f.name] = (value.cast(kind) if nested else value).alias(f.name)
     if not changed:
         return frame
     return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
+
+
+def _filled(value: Column, source: T.DataType, target: T.DataType, name: str, rules: AssignmentRules) -> Column:
+    """A value matched by position, with structs of nulls for null structs of another type."""
+    if not isinstance(source, T.StructType) or not isinstance(target, T.StructType) or len(source) != len(target):
+        return stored(value, source, target, name, rules=rules, by_name=False, fill=True)
+    fields = []
+    for s, t in zip(source.fields, target.fields, strict=True):
+        part = value.getField(s.name)
+        if s.dataType != t.dataType:
+            part = _filled(part, s.dataType, t.dataType, f"{name}.{t.name}", rules)
+        fields.append(part.alias(t.name))
+    return F.struct(*fields)
 
 
 def as_they_are(

@@ -14,7 +14,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.store_assignment import check_structs_whole
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, stating
-from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically
+from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS, overwrites_dynamically
 from trilake.spark.delta.storing.store_assignment import (
     as_they_are,
     is_case_sensitive,
@@ -92,7 +92,9 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     if insert.by_name and not evolve:
         _check_whole(frame, schema)
     widen, rows = type_widening.enabled(metadata), frame
-    frame = stored_columns(rows, schema, by_name=by_name, evolve=evolve, widen=widen)
+    # As in delta-spark, where Spark itself casts the columns of a list and those beside a static partition.
+    fill = insert.columns is None and not static and not session_flag(session.spark, KEEP_NULL_STRUCTS, False)
+    frame = stored_columns(rows, schema, by_name=by_name, evolve=evolve, widen=widen, fill_null_structs=fill)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
