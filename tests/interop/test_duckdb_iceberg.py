@@ -1,6 +1,6 @@
 """DuckDB's Iceberg extension, in a separate environment, reads the Iceberg metadata of Delta tables.
 
-``make interop`` creates that environment and sets its Python in ``TRILAKE_DUCKDB_ICEBERG``.
+``make interop`` creates that environment and sets its Python in ``TRILAKE_DUCKDB``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.delta.iceberg.test_sync import COLUMNS, NESTED, UNIFORM, opened, sort
 from trilake.delta.iceberg.newest import newest_metadata
 from trilake.storage import open_store
 
-PYTHON = os.environ.get("TRILAKE_DUCKDB_ICEBERG", "")
+PYTHON = os.environ.get("TRILAKE_DUCKDB", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="make interop runs these: they need DuckDB 1.5.5")
 
 #: Code for the other Python: writes each snapshot of a table to a Parquet file.
