@@ -106,9 +106,9 @@ class Clients:
     >>> clients, calls = Clients(), []
     >>> config = StoreConfig({"aws_secret_access_key": "s"})
     >>> for _ in range(2):
-    ...     _ = clients.get("s3", "s3://bucket", config, {}, lambda: calls.append("ds") or "client")
+    ...     _ = clients.get("s3", "s3://bucket", config, {}, lambda: calls.append("created") or "client")
     >>> calls
-    ['made']
+    ['created']
     """
 
     def __init__(self) -> None:
