@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -88,6 +88,15 @@ def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.Re
             batch = plan.filter.apply(batch)
         if batch.num_rows:
             yield batch if all_of_them else batch.select(list(plan.output))
+
+
+def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
+    """Convert rows to the table's columns; unchanged if possible, since checking each column is slow for few rows."""
+    if plan.unchanged is not None:
+        bare = batch.replace_schema_metadata()
+        if bare.schema.equals(plan.unchanged, check_metadata=True):
+            return bare
+    return conform_batch(batch, list(plan.fields), plan.resolver, constants)
 
 
 def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
@@ -185,7 +194,7 @@ def _merged_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: R
             raw = raw.filter(pa.array(live)) if raw.num_columns else raw.slice(0, len(files))
         if len(files):
             values = {n: v if isinstance(v, pa.Scalar) else v.take(pa.array(files)) for n, v in constants.items()}
-            yield RowsOfFiles(files, positions, conform_batch(raw, list(plan.fields), plan.resolver, values))
+            yield RowsOfFiles(files, positions, _conformed(raw, plan, values))
 
 
 def _deleted_keys(store: Store, tasks: Sequence[FileTask], counts: Positions) -> Positions:
@@ -230,7 +239,7 @@ def _read_rows(
             mask = selected.keep_mask(start, raw.num_rows)
             raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
         if raw.num_rows:
-            yield places, conform_batch(raw, list(plan.fields), plan.resolver, constants)
+            yield places, _conformed(raw, plan, constants)
     # Readers of other formats may skip the end of a file because of the filter.
     if deleted is not None and (plan.filter is None or plan.provider == "parquet"):
         assert task.vector is not None

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
-from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import described_schema, nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.generated import derived_partition_filter
@@ -89,6 +90,16 @@ class ReadPlan:
     @cached_property
     def resolver(self) -> Resolver:
         return Resolver(self.mode)
+
+    @cached_property
+    def unchanged(self) -> pa.Schema | None:
+        """The Arrow schema of file rows if they need no conversion, otherwise ``None``."""
+        if self.mode == "id" or any(f.name in self.partition_columns for f in self.fields):
+            return None
+        nested = (g for f in self.fields if not isinstance(f.type, PrimitiveType) for g in nested_fields(f.type))
+        if any(f.metadata and f.physical_name != f.name for f in chain(self.fields, nested)):
+            return None
+        return pa.schema([pa.field(f.name, f.type.arrow, True) for f in self.fields])
 
     @property
     def schema(self) -> pa.Schema:
