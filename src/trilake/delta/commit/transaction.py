@@ -20,6 +20,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any
 from urllib.parse import unquote
 
@@ -128,7 +129,20 @@ def add_action(row: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
 
 def add_actions(files: pa.Table, **changes: Any) -> list[dict[str, Any]]:
     """The ``add`` actions of all files of a snapshot, each with the same changes."""
-    return [add_action(row, **changes) for row in files.to_pylist()]
+    names, columns, gaps = list[str](), list[Sequence[Any]](), False
+    for name in files.column_names:
+        nulls = files[name].null_count if name != "partitionValues" else 0
+        if name in changes or (nulls and nulls == files.num_rows):
+            continue
+        values = files[name].to_pylist()
+        names.append(name)
+        columns.append([_as_json(name, v) for v in values] if name in _OTHER_FORM else values)
+        gaps = gaps or nulls > 0
+    names += changes
+    rows = zip(*columns, *map(repeat, changes.values()))
+    if gaps:
+        return [{"add": {k: v for k, v in zip(names, row) if v is not None}} for row in rows]
+    return [{"add": dict(zip(names, row))} for row in rows]
 
 
 #: Attempts before a transaction gives up.

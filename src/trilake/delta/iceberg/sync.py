@@ -192,6 +192,20 @@ def sync(
     )
 
 
+class _Snapshot(NamedTuple):
+    """A snapshot's entries in the metadata file and in its snapshot log."""
+
+    time_ms: int
+    json: bytes
+    log: bytes
+
+    @staticmethod
+    def of(content: dict[str, Any]) -> _Snapshot:
+        time_ms = content["timestamp-ms"]
+        log = {"snapshot-id": content["snapshot-id"], "timestamp-ms": time_ms}
+        return _Snapshot(time_ms, orjson.dumps(content), orjson.dumps(log))
+
+
 @dataclass(frozen=True)
 class _State:
     """Converted metadata: the number of its file, its bytes, and their content."""
@@ -200,7 +214,7 @@ class _State:
     data: bytes = b""
     #: The metadata without its snapshots; empty if there is none of this table.
     fields: dict[str, Any] = field(default_factory=dict)
-    snapshots: tuple[dict[str, Any], ...] = ()
+    snapshots: tuple[_Snapshot, ...] = ()
     blocks: tuple[Block, ...] = ()
     #: The source of schema, partition spec and sort order, if this process made them.
     description: tuple[Layout, tuple[int, ...]] | None = None
@@ -211,9 +225,9 @@ class _State:
         try:
             fields = dict(newest.content)
             TableMetadataV2.model_validate(fields)
-            snapshots = fields.pop("snapshots")
+            snapshots = [_Snapshot.of(s) for s in fields.pop("snapshots")]
             fields.pop("snapshot-log", None)
-            path = snapshots[-1]["manifest-list"]
+            path = orjson.loads(snapshots[-1].json)["manifest-list"]
             content = bytes(log.store.read(path.removeprefix(f"{fields['location']}/")))
             manifests = avro.File(content).records()
         except (ValueError, LookupError, DamagedFileError, ObjectNotFoundError):
@@ -336,8 +350,8 @@ class _Conversion:
                 self.dropped = earlier[:-most]
                 earlier = earlier[-most:]
             fields["metadata-log"] = earlier
-        history = [{key: s[key] for key in ("snapshot-id", "timestamp-ms")} for s in table.snapshots]
-        content = orjson.dumps({**fields, "snapshots": table.snapshots, "snapshot-log": history})
+        snapshots, history = (b",".join(part) for part in zip(*((s.json, s.log) for s in table.snapshots), strict=True))
+        content = b'%b,"snapshots":[%b],"snapshot-log":[%b]}' % (orjson.dumps(fields)[:-1], snapshots, history)
         return _State(number, content, fields, table.snapshots, table.blocks, table.description)
 
     # --- versions ---
@@ -439,8 +453,8 @@ class _Conversion:
         }
         since = time_ms - TableProperties(step.metadata.configuration).duration_ms("delta.logRetentionDuration")
         recent = before.snapshots[1 - _SNAPSHOTS :]
-        recent = recent[bisect_left(recent, since, key=lambda s: s["timestamp-ms"]) :]
-        return _State(before.number, b"", fields, (*recent, content), blocks, description)
+        recent = recent[bisect_left(recent, since, key=lambda s: s.time_ms) :]
+        return _State(before.number, b"", fields, (*recent, _Snapshot.of(content)), blocks, description)
 
     def _blocks(
         self, before: _State, step: _Step, shape: Layout, files: Sequence[dict[str, Any]], writer: ManifestWriter

@@ -341,15 +341,15 @@ def items_of(sequence: Any) -> list[Any]:
 
 def with_names(column: Column, names: Mapping[int, str]) -> Column:
     """Replace the attributes with these expression IDs by names, which may be qualified."""
-    machine: Any = SparkContext._jvm
+    java: Any = SparkContext._jvm
     expression = expression_tree(java_column(column))
-    unresolved = machine.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
-    exchange = machine.java.util.HashMap()
+    unresolved = java.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
+    exchange = java.java.util.HashMap()
     for leaf in items_of(expression.collectLeaves()):
         name = names.get(int(leaf.exprId().id())) if leaf.nodeName() == "AttributeReference" else None
         if name is not None:
             exchange.put(leaf, unresolved.quotedString(name))
-    return column_of(expression.transform(machine.PythonUtils.toScalaMap(exchange)))  # a map is a partial function
+    return column_of(expression.transform(java.PythonUtils.toScalaMap(exchange)))  # a map is a partial function
 
 
 def hadoop_path(spark: SparkSession, uri: str) -> Any:
