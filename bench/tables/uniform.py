@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ def _renew(name: str, files: int) -> None:
     _TABLES[name] = Path(_copies().name) / str(next(_NUMBERS))
     shutil.copytree(source, _TABLES[name])
     trilake.write(_ROWS, _TABLES[name], mode="append")
+    os.sync()
 
 
 def _append(name: str) -> None:

@@ -149,6 +149,16 @@ def test_2_ordered_writes_stop_at_an_existing_object(store: Store) -> None:
     assert {key: content(store, key) for key in keys(store)} == written
 
 
+@pytest.mark.parametrize("data", [b"13", b"22", b"9", b"123", b"", b"x" * 100])
+def test_2_ordered_writes_replace_an_object(store: Store, data: bytes) -> None:
+    for before in (b"12", b"x" * 99 + b"y"):
+        store.put("a/1", before)
+        store.put_in_order([], [("a/1", data, False)])
+        assert content(store, "a/1") == data
+    store.put_in_order([("a/0", b"0")], [("a/1", b"7", False), ("a/1", b"5", False), ("a/2", b"2", True)])
+    assert {key: content(store, key) for key in keys(store)} == {"a/0": b"0", "a/1": b"5", "a/2": b"2"}
+
+
 def test_2_one_of_several_racing_threads_wins(store: Store) -> None:
     writers, rounds = 16, 3
     barrier = threading.Barrier(writers)

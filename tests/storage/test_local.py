@@ -9,13 +9,14 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.storage.local_files import fails_with, files
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage import durable, local_writer
+from trilake.storage import durable, local_writer, open_store
 from trilake.storage.base import Store
 from trilake.storage.durable import make_folder
 
@@ -376,3 +377,37 @@ def test_2_link_with_lost_reply_counts_as_success(
     monkeypatch.setattr(os, "link", link)
     local_store.put_if_absent("k", b"x")
     assert files(root) == ["k"]
+
+
+# --- small files in order --------------------------------------------------------------------------------------------
+
+
+def test_ordered_write_changes_last_byte_in_place(tmp_path: Path) -> None:
+    store, path = open_store(str(tmp_path)), tmp_path / "hint"
+    path.write_bytes(b"12")
+    reader = path.open("rb", buffering=0)
+    store.put_in_order([], [("hint", b"13", False)])
+    assert (reader.read(), path.stat().st_ino) == (b"13", os.fstat(reader.fileno()).st_ino)
+    store.put_in_order([], [("hint", b"20", False)])
+    reader.seek(0)
+    assert (reader.read(), path.read_bytes()) == (b"13", b"20")
+    assert os.listdir(tmp_path) == ["hint"]
+
+
+@pytest.mark.parametrize("kind", ["hard link", "symbolic link", "folder behind a link"])
+def test_ordered_write_changes_no_linked_file_in_place(tmp_path: Path, kind: str) -> None:
+    elsewhere, table = tmp_path / "elsewhere", tmp_path / "table"
+    elsewhere.mkdir()
+    table.mkdir()
+    (elsewhere / "hint").write_bytes(b"12")
+    key = "hint"
+    if kind == "hard link":
+        os.link(elsewhere / "hint", table / "hint")
+    elif kind == "symbolic link":
+        (table / "hint").symlink_to(elsewhere / "hint")
+    else:
+        (table / "metadata").symlink_to(elsewhere)
+        key = "metadata/hint"
+    with suppress(StorageError):
+        open_store(str(table)).put_in_order([], [(key, b"13", False)])
+    assert (elsewhere / "hint").read_bytes() == b"12"

@@ -437,34 +437,66 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 def write_in_order(root: str, files: Sequence[tuple[str, bytes, bool | None]]) -> None:
     """Write ``(key, data, absent)`` in order; ``absent`` is ``None`` for a new file, which gets its name at once."""
-    #: Open files with their first names, and how many have their final names.
-    temporaries: list[tuple[int, str]] = []
-    num_renamed, key, absent = 0, "", None
+    #: Open files with their first names (``None`` for a file to change in place), and how many have final names.
+    opened: list[tuple[int, str | None]] = []
+    num_named, key = 0, ""
+    absent: bool | None = None
     try:
-        for key, data, absent in files:
-            first = root + key
-            if absent is not None:
-                first = f"{os.path.dirname(first)}/{temporary_name()}"
-            temporaries.append((_created(first), first))
+        for i, (key, data, absent) in enumerate(files):
+            path = root + key
+            again = any(key == earlier for earlier, _, _ in files[:i])
+            replaces = absent is False and not again and not passes_link(root, key)
+            existing = _but_for_last_byte(path, data) if replaces else None
+            if existing is not None:
+                opened.append((existing, None))
+                continue
+            temporary = path if absent is None else f"{os.path.dirname(path)}/{temporary_name()}"
+            opened.append((_created(temporary), temporary))
             rest = memoryview(data)
             while rest:
-                rest = rest[os.write(temporaries[-1][0], rest) :]
-        if not write_contents([fd for fd, _ in temporaries]):
-            for fd, _ in temporaries:
+                rest = rest[os.write(opened[-1][0], rest) :]
+        new = [fd for fd, first in opened if first is not None]
+        if new and not write_contents(new):
+            for fd in new:
                 sync(fd)
-        for (key, _, absent), (_, first) in zip(files, temporaries, strict=True):
-            if absent is not None:
+        for (key, data, absent), (fd, first) in zip(files, opened, strict=True):
+            if first is None:
+                os.pwrite(fd, data[-1:], len(data) - 1)
+            elif absent is not None:
                 make_folder(os.path.dirname(first))
                 _give_name(first, root + key, exclusive=absent or passes_link(root, key))
-            num_renamed += 1
+            num_named += 1
     except OSError as e:
         raise _naming_error(e, root + key, absent=bool(absent), linked=absent is False) from e
     finally:
-        for i, (fd, first) in enumerate(temporaries):
+        for i, (fd, first) in enumerate(opened):
             os.close(fd)
-            if i >= num_renamed:
+            if i >= num_named and first is not None:
                 with suppress(OSError):
                     os.unlink(first)
+
+
+#: Longer files are replaced.
+_SHORT = 64
+
+
+def _but_for_last_byte(path: str, data: bytes) -> int | None:
+    """Open a file that has this content but for its last byte; ``None`` if there is none.
+
+    Changing one byte is atomic, much faster than replacing the file, and safe with concurrent writers: as they change
+    nothing but the last byte either, the file always has the content that one of them wrote.
+    """
+    if not 0 < len(data) <= _SHORT:
+        return None
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    content = os.read(fd, _SHORT + 1)
+    if len(content) == len(data) and content[:-1] == data[:-1] and os.fstat(fd).st_nlink == 1:
+        return fd
+    os.close(fd)
+    return None
 
 
 def _created(path: str) -> int:

@@ -177,7 +177,7 @@ class ManifestSchema:
 
     def data_files(self, files: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """Encode data files; each partition is a tuple."""
-        partitions: dict[str, bytes] = {}
+        partitions = {"()": b""}  # by value; a record without fields takes no bytes
         encoded = []
         for file in files:
             key = repr(file["partition"])
