@@ -1,7 +1,8 @@
 """Weak scaling: processor time per row with 1, 2 and 4 executors of one core, and the same number of rows for each.
 
 ``python -m bench.spark.scaling`` prints a table.  Wall time says little on a machine with fewer cores than executors,
-so it measures the CPU time of driver, executors and their Python workers.
+so it measures the CPU time of driver, executors and their Python workers.  With ``--tasks`` it measures the driver
+alone, for jobs of up to thousands of tasks with ten rows each.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,8 @@ _EXECUTORS = (1, 2, 4)
 _ROWS = 2_000_000
 #: Measured runs of each job, after one warm-up.
 _RUNS = 3
+#: Numbers of tasks for the work of the driver, and rows of each task.
+_TASKS, _TASK_ROWS = (500, 1_000, 2_000), 10
 
 
 def _used() -> tuple[float, float]:
@@ -96,11 +99,63 @@ def _measure(executors: int, rows: int) -> dict[str, tuple[float, float]]:
     }
 
 
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+def _driver() -> tuple[float, float]:
+    """CPU seconds of the driver's Python and of its JVM."""
+    own = psutil.Process()
+    times = [p.cpu_times() for p in (own, *(c for c in own.children() if "java" in c.name()))]
+    python, *others = (t.user + t.system for t in times)
+    return python, sum(others)
+
+
+def _measure_driver() -> Iterator[tuple[str, int, float, float]]:
+    """Yield job, number of tasks, and milliseconds of the driver's Python and JVM per task."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local-cluster[1,1,1536]").config("spark.ui.enabled", "false")
+    # One task for each file.
+    spark = builder.config("spark.sql.files.openCostInBytes", 128 << 20).getOrCreate()
+    trilake.register(spark)
+    place = scratch("scaling-driver")
+    for tasks in (100, *_TASKS):  # the first is a warm-up
+        shutil.rmtree(place, ignore_errors=True)
+        rows = _rows(spark, tasks * _TASK_ROWS, tasks)
+        plain, delta = str(place / "parquet"), str(place / "delta")
+        jobs: dict[str, Callable[[], object]] = {
+            "Spark's Parquet, write": lambda rows=rows, to=plain: rows.write.parquet(to),
+            "Spark's Parquet, group-by": lambda at=plain: spark.read.parquet(at).groupBy().sum("x").collect(),
+            "write": lambda rows=rows, to=delta: rows.write.format("delta").save(to),
+            "group-by": lambda at=delta: spark.read.format("delta").load(at).groupBy().sum("x").collect(),
+            "DELETE from each file": lambda at=delta: trilake.DeltaTable.forPath(spark, at).delete("id % 10 = 3"),
+        }
+        for name, job in jobs.items():
+            before = _driver()
+            job()
+            after = _driver()
+            if tasks in _TASKS:
+                yield name, tasks, *(1e3 * (b - a) / tasks for a, b in zip(before, after, strict=True))
+    spark.stop()
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _print_driver() -> None:
+    print("ms of processor time per task")
+    print("| job | tasks | driver's Python | driver's JVM |")
+    print("|---|---|---|---|")
+    for name, tasks, python, java in _measure_driver():
+        print(f"| {name} | {tasks:,} | {python:.3f} | {java:.2f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", action="store_true", help="measure the driver's work per task")
     parser.add_argument("--executors", type=int, help="measure this number only, and print JSON")
     parser.add_argument("--rows", type=int, default=_ROWS, help="rows for each executor")
     arguments = parser.parse_args()
+    if arguments.tasks:
+        _print_driver()
+        return
     if arguments.executors:
         print(json.dumps(_measure(arguments.executors, arguments.rows)))
         return
