@@ -20,25 +20,18 @@ class Buffer(_message.Message):
     PAGE: Buffer.BufferType
     COLUMN: Buffer.BufferType
     FILE: Buffer.BufferType
-    BUFFER_INDEX_FIELD_NUMBER: _ClassVar[int]
-    BUFFER_TYPE_FIELD_NUMBER: _ClassVar[int]
     buffer_index: int
     buffer_type: Buffer.BufferType
     def __init__(self, buffer_index: _Optional[int] = ..., buffer_type: _Optional[_Union[Buffer.BufferType, str]] = ...) -> None: ...
 
 class Compression(_message.Message):
     __slots__ = ("scheme", "level")
-    SCHEME_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
     scheme: str
     level: int
     def __init__(self, scheme: _Optional[str] = ..., level: _Optional[int] = ...) -> None: ...
 
 class Flat(_message.Message):
     __slots__ = ("bits_per_value", "buffer", "compression")
-    BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BUFFER_FIELD_NUMBER: _ClassVar[int]
-    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     bits_per_value: int
     buffer: Buffer
     compression: Compression
@@ -48,22 +41,16 @@ class Nullable(_message.Message):
     __slots__ = ("no_nulls", "some_nulls", "all_nulls")
     class NoNull(_message.Message):
         __slots__ = ("values",)
-        VALUES_FIELD_NUMBER: _ClassVar[int]
         values: ArrayEncoding
         def __init__(self, values: _Optional[_Union[ArrayEncoding, _Mapping]] = ...) -> None: ...
     class SomeNull(_message.Message):
         __slots__ = ("validity", "values")
-        VALIDITY_FIELD_NUMBER: _ClassVar[int]
-        VALUES_FIELD_NUMBER: _ClassVar[int]
         validity: ArrayEncoding
         values: ArrayEncoding
         def __init__(self, validity: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., values: _Optional[_Union[ArrayEncoding, _Mapping]] = ...) -> None: ...
     class AllNull(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
-    NO_NULLS_FIELD_NUMBER: _ClassVar[int]
-    SOME_NULLS_FIELD_NUMBER: _ClassVar[int]
-    ALL_NULLS_FIELD_NUMBER: _ClassVar[int]
     no_nulls: Nullable.NoNull
     some_nulls: Nullable.SomeNull
     all_nulls: Nullable.AllNull
@@ -71,9 +58,6 @@ class Nullable(_message.Message):
 
 class FixedSizeList(_message.Message):
     __slots__ = ("dimension", "items", "has_validity")
-    DIMENSION_FIELD_NUMBER: _ClassVar[int]
-    ITEMS_FIELD_NUMBER: _ClassVar[int]
-    HAS_VALIDITY_FIELD_NUMBER: _ClassVar[int]
     dimension: int
     items: ArrayEncoding
     has_validity: bool
@@ -81,9 +65,6 @@ class FixedSizeList(_message.Message):
 
 class List(_message.Message):
     __slots__ = ("offsets", "null_offset_adjustment", "num_items")
-    OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    NULL_OFFSET_ADJUSTMENT_FIELD_NUMBER: _ClassVar[int]
-    NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
     offsets: ArrayEncoding
     null_offset_adjustment: int
     num_items: int
@@ -95,9 +76,6 @@ class SimpleStruct(_message.Message):
 
 class Binary(_message.Message):
     __slots__ = ("indices", "bytes", "null_adjustment")
-    INDICES_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
-    NULL_ADJUSTMENT_FIELD_NUMBER: _ClassVar[int]
     indices: ArrayEncoding
     bytes: ArrayEncoding
     null_adjustment: int
@@ -105,9 +83,6 @@ class Binary(_message.Message):
 
 class Dictionary(_message.Message):
     __slots__ = ("indices", "items", "num_dictionary_items")
-    INDICES_FIELD_NUMBER: _ClassVar[int]
-    ITEMS_FIELD_NUMBER: _ClassVar[int]
-    NUM_DICTIONARY_ITEMS_FIELD_NUMBER: _ClassVar[int]
     indices: ArrayEncoding
     items: ArrayEncoding
     num_dictionary_items: int
@@ -115,26 +90,18 @@ class Dictionary(_message.Message):
 
 class Fsst(_message.Message):
     __slots__ = ("binary", "symbol_table")
-    BINARY_FIELD_NUMBER: _ClassVar[int]
-    SYMBOL_TABLE_FIELD_NUMBER: _ClassVar[int]
     binary: ArrayEncoding
     symbol_table: bytes
     def __init__(self, binary: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., symbol_table: _Optional[bytes] = ...) -> None: ...
 
 class PackedStruct(_message.Message):
     __slots__ = ("inner", "buffer")
-    INNER_FIELD_NUMBER: _ClassVar[int]
-    BUFFER_FIELD_NUMBER: _ClassVar[int]
     inner: _containers.RepeatedCompositeFieldContainer[ArrayEncoding]
     buffer: Buffer
     def __init__(self, inner: _Optional[_Iterable[_Union[ArrayEncoding, _Mapping]]] = ..., buffer: _Optional[_Union[Buffer, _Mapping]] = ...) -> None: ...
 
 class Bitpacked(_message.Message):
     __slots__ = ("compressed_bits_per_value", "uncompressed_bits_per_value", "buffer", "signed")
-    COMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BUFFER_FIELD_NUMBER: _ClassVar[int]
-    SIGNED_FIELD_NUMBER: _ClassVar[int]
     compressed_bits_per_value: int
     uncompressed_bits_per_value: int
     buffer: Buffer
@@ -143,17 +110,12 @@ class Bitpacked(_message.Message):
 
 class FixedSizeBinary(_message.Message):
     __slots__ = ("bytes", "byte_width")
-    BYTES_FIELD_NUMBER: _ClassVar[int]
-    BYTE_WIDTH_FIELD_NUMBER: _ClassVar[int]
     bytes: ArrayEncoding
     byte_width: int
     def __init__(self, bytes: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., byte_width: _Optional[int] = ...) -> None: ...
 
 class BitpackedForNonNeg(_message.Message):
     __slots__ = ("compressed_bits_per_value", "uncompressed_bits_per_value", "buffer")
-    COMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BUFFER_FIELD_NUMBER: _ClassVar[int]
     compressed_bits_per_value: int
     uncompressed_bits_per_value: int
     buffer: Buffer
@@ -161,25 +123,11 @@ class BitpackedForNonNeg(_message.Message):
 
 class Constant(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: bytes
     def __init__(self, value: _Optional[bytes] = ...) -> None: ...
 
 class ArrayEncoding(_message.Message):
     __slots__ = ("flat", "nullable", "fixed_size_list", "list", "struct", "binary", "dictionary", "fsst", "packed_struct", "bitpacked", "fixed_size_binary", "bitpacked_for_non_neg", "constant")
-    FLAT_FIELD_NUMBER: _ClassVar[int]
-    NULLABLE_FIELD_NUMBER: _ClassVar[int]
-    FIXED_SIZE_LIST_FIELD_NUMBER: _ClassVar[int]
-    LIST_FIELD_NUMBER: _ClassVar[int]
-    STRUCT_FIELD_NUMBER: _ClassVar[int]
-    BINARY_FIELD_NUMBER: _ClassVar[int]
-    DICTIONARY_FIELD_NUMBER: _ClassVar[int]
-    FSST_FIELD_NUMBER: _ClassVar[int]
-    PACKED_STRUCT_FIELD_NUMBER: _ClassVar[int]
-    BITPACKED_FIELD_NUMBER: _ClassVar[int]
-    FIXED_SIZE_BINARY_FIELD_NUMBER: _ClassVar[int]
-    BITPACKED_FOR_NON_NEG_FIELD_NUMBER: _ClassVar[int]
-    CONSTANT_FIELD_NUMBER: _ClassVar[int]
     flat: Flat
     nullable: Nullable
     fixed_size_list: FixedSizeList

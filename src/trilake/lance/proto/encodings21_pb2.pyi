@@ -38,16 +38,6 @@ ZSTD: CompressionScheme
 
 class MiniBlockLayout(_message.Message):
     __slots__ = ("rep_compression", "def_compression", "value_compression", "dictionary", "num_dictionary_items", "layers", "num_buffers", "repetition_index_depth", "num_items", "has_large_chunk")
-    REP_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    DEF_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    VALUE_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    DICTIONARY_FIELD_NUMBER: _ClassVar[int]
-    NUM_DICTIONARY_ITEMS_FIELD_NUMBER: _ClassVar[int]
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
-    NUM_BUFFERS_FIELD_NUMBER: _ClassVar[int]
-    REPETITION_INDEX_DEPTH_FIELD_NUMBER: _ClassVar[int]
-    NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
-    HAS_LARGE_CHUNK_FIELD_NUMBER: _ClassVar[int]
     rep_compression: CompressiveEncoding
     def_compression: CompressiveEncoding
     value_compression: CompressiveEncoding
@@ -62,12 +52,6 @@ class MiniBlockLayout(_message.Message):
 
 class ConstantLayout(_message.Message):
     __slots__ = ("layers", "inline_value", "rep_compression", "def_compression", "num_rep_values", "num_def_values")
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
-    INLINE_VALUE_FIELD_NUMBER: _ClassVar[int]
-    REP_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    DEF_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    NUM_REP_VALUES_FIELD_NUMBER: _ClassVar[int]
-    NUM_DEF_VALUES_FIELD_NUMBER: _ClassVar[int]
     layers: _containers.RepeatedScalarFieldContainer[Layer]
     inline_value: bytes
     rep_compression: CompressiveEncoding
@@ -78,14 +62,6 @@ class ConstantLayout(_message.Message):
 
 class FullZipLayout(_message.Message):
     __slots__ = ("bits_rep", "bits_def", "bits_per_value", "bits_per_offset", "num_items", "num_visible_items", "value_compression", "layers")
-    BITS_REP_FIELD_NUMBER: _ClassVar[int]
-    BITS_DEF_FIELD_NUMBER: _ClassVar[int]
-    BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BITS_PER_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
-    NUM_VISIBLE_ITEMS_FIELD_NUMBER: _ClassVar[int]
-    VALUE_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
     bits_rep: int
     bits_def: int
     bits_per_value: int
@@ -98,18 +74,12 @@ class FullZipLayout(_message.Message):
 
 class BlobLayout(_message.Message):
     __slots__ = ("inner_layout", "layers")
-    INNER_LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
     inner_layout: PageLayout
     layers: _containers.RepeatedScalarFieldContainer[Layer]
     def __init__(self, inner_layout: _Optional[_Union[PageLayout, _Mapping]] = ..., layers: _Optional[_Iterable[_Union[Layer, str]]] = ...) -> None: ...
 
 class PageLayout(_message.Message):
     __slots__ = ("mini_block_layout", "constant_layout", "full_zip_layout", "blob_layout")
-    MINI_BLOCK_LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    CONSTANT_LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    FULL_ZIP_LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    BLOB_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     mini_block_layout: MiniBlockLayout
     constant_layout: ConstantLayout
     full_zip_layout: FullZipLayout
@@ -118,63 +88,47 @@ class PageLayout(_message.Message):
 
 class BufferCompression(_message.Message):
     __slots__ = ("scheme", "level")
-    SCHEME_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
     scheme: CompressionScheme
     level: int
     def __init__(self, scheme: _Optional[_Union[CompressionScheme, str]] = ..., level: _Optional[int] = ...) -> None: ...
 
 class Flat(_message.Message):
     __slots__ = ("bits_per_value", "data")
-    BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
     bits_per_value: int
     data: BufferCompression
     def __init__(self, bits_per_value: _Optional[int] = ..., data: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("offsets", "values")
-    OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     offsets: CompressiveEncoding
     values: BufferCompression
     def __init__(self, offsets: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., values: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: bytes
     def __init__(self, value: _Optional[bytes] = ...) -> None: ...
 
 class OutOfLineBitpacking(_message.Message):
     __slots__ = ("uncompressed_bits_per_value", "values")
-    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     values: CompressiveEncoding
     def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
 
 class InlineBitpacking(_message.Message):
     __slots__ = ("uncompressed_bits_per_value", "values")
-    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     values: BufferCompression
     def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
 
 class Fsst(_message.Message):
     __slots__ = ("symbol_table", "values")
-    SYMBOL_TABLE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     symbol_table: bytes
     values: CompressiveEncoding
     def __init__(self, symbol_table: _Optional[bytes] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
 
 class Dictionary(_message.Message):
     __slots__ = ("indices", "items", "num_dictionary_items")
-    INDICES_FIELD_NUMBER: _ClassVar[int]
-    ITEMS_FIELD_NUMBER: _ClassVar[int]
-    NUM_DICTIONARY_ITEMS_FIELD_NUMBER: _ClassVar[int]
     indices: CompressiveEncoding
     items: CompressiveEncoding
     num_dictionary_items: int
@@ -182,31 +136,23 @@ class Dictionary(_message.Message):
 
 class Rle(_message.Message):
     __slots__ = ("values", "run_lengths")
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    RUN_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     values: CompressiveEncoding
     run_lengths: CompressiveEncoding
     def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., run_lengths: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
 
 class ByteStreamSplit(_message.Message):
     __slots__ = ("values",)
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     values: CompressiveEncoding
     def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
 
 class General(_message.Message):
     __slots__ = ("compression", "values")
-    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     compression: BufferCompression
     values: CompressiveEncoding
     def __init__(self, compression: _Optional[_Union[BufferCompression, _Mapping]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
 
 class FixedSizeList(_message.Message):
     __slots__ = ("items_per_value", "values", "has_validity")
-    ITEMS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    HAS_VALIDITY_FIELD_NUMBER: _ClassVar[int]
     items_per_value: int
     values: CompressiveEncoding
     has_validity: bool
@@ -214,8 +160,6 @@ class FixedSizeList(_message.Message):
 
 class PackedStruct(_message.Message):
     __slots__ = ("bits_per_value", "values")
-    BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     bits_per_value: _containers.RepeatedScalarFieldContainer[int]
     values: CompressiveEncoding
     def __init__(self, bits_per_value: _Optional[_Iterable[int]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
@@ -224,22 +168,15 @@ class VariablePackedStruct(_message.Message):
     __slots__ = ("fields",)
     class FieldEncoding(_message.Message):
         __slots__ = ("value", "bits_per_value", "bits_per_length")
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-        BITS_PER_LENGTH_FIELD_NUMBER: _ClassVar[int]
         value: CompressiveEncoding
         bits_per_value: int
         bits_per_length: int
         def __init__(self, value: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., bits_per_value: _Optional[int] = ..., bits_per_length: _Optional[int] = ...) -> None: ...
-    FIELDS_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[VariablePackedStruct.FieldEncoding]
     def __init__(self, fields: _Optional[_Iterable[_Union[VariablePackedStruct.FieldEncoding, _Mapping]]] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("uncompressed_bits_per_value", "start", "step")
-    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     start: int
     step: int
@@ -247,9 +184,6 @@ class Range(_message.Message):
 
 class Delta(_message.Message):
     __slots__ = ("uncompressed_bits_per_value", "base", "deltas")
-    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BASE_FIELD_NUMBER: _ClassVar[int]
-    DELTAS_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     base: int
     deltas: CompressiveEncoding
@@ -257,21 +191,6 @@ class Delta(_message.Message):
 
 class CompressiveEncoding(_message.Message):
     __slots__ = ("flat", "variable", "constant", "out_of_line_bitpacking", "inline_bitpacking", "fsst", "dictionary", "rle", "byte_stream_split", "general", "fixed_size_list", "packed_struct", "variable_packed_struct", "range", "delta")
-    FLAT_FIELD_NUMBER: _ClassVar[int]
-    VARIABLE_FIELD_NUMBER: _ClassVar[int]
-    CONSTANT_FIELD_NUMBER: _ClassVar[int]
-    OUT_OF_LINE_BITPACKING_FIELD_NUMBER: _ClassVar[int]
-    INLINE_BITPACKING_FIELD_NUMBER: _ClassVar[int]
-    FSST_FIELD_NUMBER: _ClassVar[int]
-    DICTIONARY_FIELD_NUMBER: _ClassVar[int]
-    RLE_FIELD_NUMBER: _ClassVar[int]
-    BYTE_STREAM_SPLIT_FIELD_NUMBER: _ClassVar[int]
-    GENERAL_FIELD_NUMBER: _ClassVar[int]
-    FIXED_SIZE_LIST_FIELD_NUMBER: _ClassVar[int]
-    PACKED_STRUCT_FIELD_NUMBER: _ClassVar[int]
-    VARIABLE_PACKED_STRUCT_FIELD_NUMBER: _ClassVar[int]
-    RANGE_FIELD_NUMBER: _ClassVar[int]
-    DELTA_FIELD_NUMBER: _ClassVar[int]
     flat: Flat
     variable: Variable
     constant: Constant

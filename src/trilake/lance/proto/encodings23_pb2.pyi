@@ -13,37 +13,28 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class PlanarLayout(_message.Message):
     __slots__ = ("structure", "values")
-    STRUCTURE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     structure: StructuralPlane
     values: ValuePlane
     def __init__(self, structure: _Optional[_Union[StructuralPlane, _Mapping]] = ..., values: _Optional[_Union[ValuePlane, _Mapping]] = ...) -> None: ...
 
 class StructuralPlane(_message.Message):
     __slots__ = ("dense", "sparse")
-    DENSE_FIELD_NUMBER: _ClassVar[int]
-    SPARSE_FIELD_NUMBER: _ClassVar[int]
     dense: DensePlane
     sparse: SparsePlane
     def __init__(self, dense: _Optional[_Union[DensePlane, _Mapping]] = ..., sparse: _Optional[_Union[SparsePlane, _Mapping]] = ...) -> None: ...
 
 class DensePlane(_message.Message):
     __slots__ = ("layers",)
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
     layers: _containers.RepeatedScalarFieldContainer[_encodings21_pb2.Layer]
     def __init__(self, layers: _Optional[_Iterable[_Union[_encodings21_pb2.Layer, str]]] = ...) -> None: ...
 
 class SparsePlane(_message.Message):
     __slots__ = ("layers",)
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
     layers: _containers.RepeatedCompositeFieldContainer[SparseLayer]
     def __init__(self, layers: _Optional[_Iterable[_Union[SparseLayer, _Mapping]]] = ...) -> None: ...
 
 class SparseLayer(_message.Message):
     __slots__ = ("validity", "list", "fixed_size_list")
-    VALIDITY_FIELD_NUMBER: _ClassVar[int]
-    LIST_FIELD_NUMBER: _ClassVar[int]
-    FIXED_SIZE_LIST_FIELD_NUMBER: _ClassVar[int]
     validity: ValiditySet
     list: SparseList
     fixed_size_list: SparseFixedSizeList
@@ -59,9 +50,6 @@ class ValiditySet(_message.Message):
     MEANING_UNSPECIFIED: ValiditySet.Meaning
     NULLS: ValiditySet.Meaning
     VALID: ValiditySet.Meaning
-    MEANING_FIELD_NUMBER: _ClassVar[int]
-    POSITIONS_FIELD_NUMBER: _ClassVar[int]
-    NUM_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     meaning: ValiditySet.Meaning
     positions: _encodings21_pb2.CompressiveEncoding
     num_positions: int
@@ -69,11 +57,6 @@ class ValiditySet(_message.Message):
 
 class SparseList(_message.Message):
     __slots__ = ("num_child_slots", "non_empty_positions", "num_non_empty", "counts", "validity")
-    NUM_CHILD_SLOTS_FIELD_NUMBER: _ClassVar[int]
-    NON_EMPTY_POSITIONS_FIELD_NUMBER: _ClassVar[int]
-    NUM_NON_EMPTY_FIELD_NUMBER: _ClassVar[int]
-    COUNTS_FIELD_NUMBER: _ClassVar[int]
-    VALIDITY_FIELD_NUMBER: _ClassVar[int]
     num_child_slots: int
     non_empty_positions: _encodings21_pb2.CompressiveEncoding
     num_non_empty: int
@@ -83,17 +66,12 @@ class SparseList(_message.Message):
 
 class SparseFixedSizeList(_message.Message):
     __slots__ = ("dimension", "validity")
-    DIMENSION_FIELD_NUMBER: _ClassVar[int]
-    VALIDITY_FIELD_NUMBER: _ClassVar[int]
     dimension: int
     validity: ValiditySet
     def __init__(self, dimension: _Optional[int] = ..., validity: _Optional[_Union[ValiditySet, _Mapping]] = ...) -> None: ...
 
 class ChunkedLevels(_message.Message):
     __slots__ = ("repetition", "definition", "repetition_index_depth")
-    REPETITION_FIELD_NUMBER: _ClassVar[int]
-    DEFINITION_FIELD_NUMBER: _ClassVar[int]
-    REPETITION_INDEX_DEPTH_FIELD_NUMBER: _ClassVar[int]
     repetition: _encodings21_pb2.CompressiveEncoding
     definition: _encodings21_pb2.CompressiveEncoding
     repetition_index_depth: int
@@ -101,12 +79,6 @@ class ChunkedLevels(_message.Message):
 
 class Chunked(_message.Message):
     __slots__ = ("value", "levels", "dictionary", "num_dictionary_items", "num_buffers", "num_items")
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    LEVELS_FIELD_NUMBER: _ClassVar[int]
-    DICTIONARY_FIELD_NUMBER: _ClassVar[int]
-    NUM_DICTIONARY_ITEMS_FIELD_NUMBER: _ClassVar[int]
-    NUM_BUFFERS_FIELD_NUMBER: _ClassVar[int]
-    NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
     value: _encodings21_pb2.CompressiveEncoding
     levels: ChunkedLevels
     dictionary: _encodings21_pb2.CompressiveEncoding
@@ -117,20 +89,12 @@ class Chunked(_message.Message):
 
 class ZippedLevels(_message.Message):
     __slots__ = ("bits_repetition", "bits_definition")
-    BITS_REPETITION_FIELD_NUMBER: _ClassVar[int]
-    BITS_DEFINITION_FIELD_NUMBER: _ClassVar[int]
     bits_repetition: int
     bits_definition: int
     def __init__(self, bits_repetition: _Optional[int] = ..., bits_definition: _Optional[int] = ...) -> None: ...
 
 class Zipped(_message.Message):
     __slots__ = ("value", "levels", "bits_per_value", "bits_per_offset", "num_items", "num_visible_items")
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    LEVELS_FIELD_NUMBER: _ClassVar[int]
-    BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BITS_PER_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
-    NUM_VISIBLE_ITEMS_FIELD_NUMBER: _ClassVar[int]
     value: _encodings21_pb2.CompressiveEncoding
     levels: ZippedLevels
     bits_per_value: int
@@ -141,7 +105,6 @@ class Zipped(_message.Message):
 
 class ConstantValues(_message.Message):
     __slots__ = ("scalar",)
-    SCALAR_FIELD_NUMBER: _ClassVar[int]
     scalar: bytes
     def __init__(self, scalar: _Optional[bytes] = ...) -> None: ...
 
@@ -151,19 +114,12 @@ class NoValues(_message.Message):
 
 class IndexedValues(_message.Message):
     __slots__ = ("indices", "items")
-    INDICES_FIELD_NUMBER: _ClassVar[int]
-    ITEMS_FIELD_NUMBER: _ClassVar[int]
     indices: _encodings21_pb2.CompressiveEncoding
     items: Zipped
     def __init__(self, indices: _Optional[_Union[_encodings21_pb2.CompressiveEncoding, _Mapping]] = ..., items: _Optional[_Union[Zipped, _Mapping]] = ...) -> None: ...
 
 class ValuePlane(_message.Message):
     __slots__ = ("chunked", "zipped", "constant", "none", "indexed")
-    CHUNKED_FIELD_NUMBER: _ClassVar[int]
-    ZIPPED_FIELD_NUMBER: _ClassVar[int]
-    CONSTANT_FIELD_NUMBER: _ClassVar[int]
-    NONE_FIELD_NUMBER: _ClassVar[int]
-    INDEXED_FIELD_NUMBER: _ClassVar[int]
     chunked: Chunked
     zipped: Zipped
     constant: ConstantValues

@@ -26,7 +26,6 @@ RLE: Encoding
 
 class UUID(_message.Message):
     __slots__ = ("uuid",)
-    UUID_FIELD_NUMBER: _ClassVar[int]
     uuid: bytes
     def __init__(self, uuid: _Optional[bytes] = ...) -> None: ...
 
@@ -34,61 +33,14 @@ class Manifest(_message.Message):
     __slots__ = ("fields", "fragments", "version", "version_aux_data", "metadata", "index_section", "timestamp", "tag", "reader_feature_flags", "writer_feature_flags", "max_fragment_id", "transaction_file", "writer_version", "next_row_id", "data_format", "config", "base_paths", "table_metadata", "branch", "old_transaction_section", "fragment_tree", "transaction_section")
     class WriterVersion(_message.Message):
         __slots__ = ("library", "version")
-        LIBRARY_FIELD_NUMBER: _ClassVar[int]
-        VERSION_FIELD_NUMBER: _ClassVar[int]
         library: str
         version: str
         def __init__(self, library: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
     class DataStorageFormat(_message.Message):
         __slots__ = ("file_format", "version")
-        FILE_FORMAT_FIELD_NUMBER: _ClassVar[int]
-        VERSION_FIELD_NUMBER: _ClassVar[int]
         file_format: str
         version: str
         def __init__(self, file_format: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
-    class MetadataEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: bytes
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
-    class ConfigEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    class TableMetadataEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    FIELDS_FIELD_NUMBER: _ClassVar[int]
-    FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    VERSION_AUX_DATA_FIELD_NUMBER: _ClassVar[int]
-    METADATA_FIELD_NUMBER: _ClassVar[int]
-    INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    TAG_FIELD_NUMBER: _ClassVar[int]
-    READER_FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
-    WRITER_FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
-    MAX_FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
-    WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
-    NEXT_ROW_ID_FIELD_NUMBER: _ClassVar[int]
-    DATA_FORMAT_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_FIELD_NUMBER: _ClassVar[int]
-    BASE_PATHS_FIELD_NUMBER: _ClassVar[int]
-    TABLE_METADATA_FIELD_NUMBER: _ClassVar[int]
-    BRANCH_FIELD_NUMBER: _ClassVar[int]
-    OLD_TRANSACTION_SECTION_FIELD_NUMBER: _ClassVar[int]
-    FRAGMENT_TREE_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTION_SECTION_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[Field]
     fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
     version: int
@@ -115,10 +67,6 @@ class Manifest(_message.Message):
 
 class BasePath(_message.Message):
     __slots__ = ("id", "name", "is_dataset_root", "path")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    IS_DATASET_ROOT_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     is_dataset_root: bool
@@ -127,17 +75,6 @@ class BasePath(_message.Message):
 
 class IndexMetadata(_message.Message):
     __slots__ = ("uuid", "fields", "name", "dataset_version", "fragment_bitmap", "index_details", "index_version", "created_at", "base_id", "files", "covering_fields")
-    UUID_FIELD_NUMBER: _ClassVar[int]
-    FIELDS_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
-    FRAGMENT_BITMAP_FIELD_NUMBER: _ClassVar[int]
-    INDEX_DETAILS_FIELD_NUMBER: _ClassVar[int]
-    INDEX_VERSION_FIELD_NUMBER: _ClassVar[int]
-    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
-    BASE_ID_FIELD_NUMBER: _ClassVar[int]
-    FILES_FIELD_NUMBER: _ClassVar[int]
-    COVERING_FIELDS_FIELD_NUMBER: _ClassVar[int]
     uuid: UUID
     fields: _containers.RepeatedScalarFieldContainer[int]
     name: str
@@ -153,38 +90,23 @@ class IndexMetadata(_message.Message):
 
 class IndexFile(_message.Message):
     __slots__ = ("path", "size_bytes")
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     path: str
     size_bytes: int
     def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class IndexDetails(_message.Message):
     __slots__ = ("type_url", "value")
-    TYPE_URL_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     type_url: str
     value: bytes
     def __init__(self, type_url: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class IndexSection(_message.Message):
     __slots__ = ("indices",)
-    INDICES_FIELD_NUMBER: _ClassVar[int]
     indices: _containers.RepeatedCompositeFieldContainer[IndexMetadata]
     def __init__(self, indices: _Optional[_Iterable[_Union[IndexMetadata, _Mapping]]] = ...) -> None: ...
 
 class DataFragment(_message.Message):
     __slots__ = ("id", "files", "deletion_file", "physical_rows", "inline_row_ids", "external_row_ids", "inline_last_updated_at_versions", "external_last_updated_at_versions", "inline_created_at_versions", "external_created_at_versions")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    FILES_FIELD_NUMBER: _ClassVar[int]
-    DELETION_FILE_FIELD_NUMBER: _ClassVar[int]
-    PHYSICAL_ROWS_FIELD_NUMBER: _ClassVar[int]
-    INLINE_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
-    EXTERNAL_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
-    INLINE_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
-    EXTERNAL_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
-    INLINE_CREATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
-    EXTERNAL_CREATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     id: int
     files: _containers.RepeatedCompositeFieldContainer[DataFile]
     deletion_file: DeletionFile
@@ -199,9 +121,6 @@ class DataFragment(_message.Message):
 
 class ExternalFile(_message.Message):
     __slots__ = ("path", "offset", "size")
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
     path: str
     offset: int
     size: int
@@ -209,13 +128,6 @@ class ExternalFile(_message.Message):
 
 class DataFile(_message.Message):
     __slots__ = ("path", "fields", "column_indices", "file_major_version", "file_minor_version", "file_size_bytes", "base_id")
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    FIELDS_FIELD_NUMBER: _ClassVar[int]
-    COLUMN_INDICES_FIELD_NUMBER: _ClassVar[int]
-    FILE_MAJOR_VERSION_FIELD_NUMBER: _ClassVar[int]
-    FILE_MINOR_VERSION_FIELD_NUMBER: _ClassVar[int]
-    FILE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    BASE_ID_FIELD_NUMBER: _ClassVar[int]
     path: str
     fields: _containers.RepeatedScalarFieldContainer[int]
     column_indices: _containers.RepeatedScalarFieldContainer[int]
@@ -233,11 +145,6 @@ class DeletionFile(_message.Message):
         BITMAP: _ClassVar[DeletionFile.DeletionFileType]
     ARROW_ARRAY: DeletionFile.DeletionFileType
     BITMAP: DeletionFile.DeletionFileType
-    FILE_TYPE_FIELD_NUMBER: _ClassVar[int]
-    READ_VERSION_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    NUM_DELETED_ROWS_FIELD_NUMBER: _ClassVar[int]
-    BASE_ID_FIELD_NUMBER: _ClassVar[int]
     file_type: DeletionFile.DeletionFileType
     read_version: int
     id: int
@@ -249,17 +156,10 @@ class Metadata(_message.Message):
     __slots__ = ("manifest_position", "batch_offsets", "page_table_position", "statistics")
     class StatisticsMetadata(_message.Message):
         __slots__ = ("schema", "fields", "page_table_position")
-        SCHEMA_FIELD_NUMBER: _ClassVar[int]
-        FIELDS_FIELD_NUMBER: _ClassVar[int]
-        PAGE_TABLE_POSITION_FIELD_NUMBER: _ClassVar[int]
         schema: _containers.RepeatedCompositeFieldContainer[Field]
         fields: _containers.RepeatedScalarFieldContainer[int]
         page_table_position: int
         def __init__(self, schema: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fields: _Optional[_Iterable[int]] = ..., page_table_position: _Optional[int] = ...) -> None: ...
-    MANIFEST_POSITION_FIELD_NUMBER: _ClassVar[int]
-    BATCH_OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    PAGE_TABLE_POSITION_FIELD_NUMBER: _ClassVar[int]
-    STATISTICS_FIELD_NUMBER: _ClassVar[int]
     manifest_position: int
     batch_offsets: _containers.RepeatedScalarFieldContainer[int]
     page_table_position: int
@@ -268,8 +168,6 @@ class Metadata(_message.Message):
 
 class Dictionary(_message.Message):
     __slots__ = ("offset", "length")
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    LENGTH_FIELD_NUMBER: _ClassVar[int]
     offset: int
     length: int
     def __init__(self, offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
@@ -284,25 +182,6 @@ class Field(_message.Message):
     PARENT: Field.Type
     REPEATED: Field.Type
     LEAF: Field.Type
-    class MetadataEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: bytes
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
-    LOGICAL_TYPE_FIELD_NUMBER: _ClassVar[int]
-    NULLABLE_FIELD_NUMBER: _ClassVar[int]
-    ENCODING_FIELD_NUMBER: _ClassVar[int]
-    DICTIONARY_FIELD_NUMBER: _ClassVar[int]
-    EXTENSION_NAME_FIELD_NUMBER: _ClassVar[int]
-    METADATA_FIELD_NUMBER: _ClassVar[int]
-    UNENFORCED_PRIMARY_KEY_FIELD_NUMBER: _ClassVar[int]
-    UNENFORCED_PRIMARY_KEY_POSITION_FIELD_NUMBER: _ClassVar[int]
     type: Field.Type
     name: str
     id: int

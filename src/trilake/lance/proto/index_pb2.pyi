@@ -26,12 +26,6 @@ DOT: VectorMetricType
 
 class Index(_message.Message):
     __slots__ = ("name", "columns", "dataset_version", "index_type", "vector_index", "checksums")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
-    INDEX_TYPE_FIELD_NUMBER: _ClassVar[int]
-    VECTOR_INDEX_FIELD_NUMBER: _ClassVar[int]
-    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     name: str
     columns: _containers.RepeatedScalarFieldContainer[str]
     dataset_version: int
@@ -42,8 +36,6 @@ class Index(_message.Message):
 
 class Checksums(_message.Message):
     __slots__ = ("model", "partitions")
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     model: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, model: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
@@ -60,9 +52,6 @@ class Tensor(_message.Message):
     FLOAT16: Tensor.DataType
     FLOAT32: Tensor.DataType
     FLOAT64: Tensor.DataType
-    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
-    SHAPE_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
     data_type: Tensor.DataType
     shape: _containers.RepeatedScalarFieldContainer[int]
     data: bytes
@@ -70,10 +59,6 @@ class Tensor(_message.Message):
 
 class IVF(_message.Message):
     __slots__ = ("centroids", "offsets", "lengths", "centroids_tensor")
-    CENTROIDS_FIELD_NUMBER: _ClassVar[int]
-    OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    LENGTHS_FIELD_NUMBER: _ClassVar[int]
-    CENTROIDS_TENSOR_FIELD_NUMBER: _ClassVar[int]
     centroids: _containers.RepeatedScalarFieldContainer[float]
     offsets: _containers.RepeatedScalarFieldContainer[int]
     lengths: _containers.RepeatedScalarFieldContainer[int]
@@ -82,11 +67,6 @@ class IVF(_message.Message):
 
 class PQ(_message.Message):
     __slots__ = ("num_bits", "num_sub_vectors", "dimension", "codebook", "codebook_tensor")
-    NUM_BITS_FIELD_NUMBER: _ClassVar[int]
-    NUM_SUB_VECTORS_FIELD_NUMBER: _ClassVar[int]
-    DIMENSION_FIELD_NUMBER: _ClassVar[int]
-    CODEBOOK_FIELD_NUMBER: _ClassVar[int]
-    CODEBOOK_TENSOR_FIELD_NUMBER: _ClassVar[int]
     num_bits: int
     num_sub_vectors: int
     dimension: int
@@ -100,9 +80,6 @@ class Transform(_message.Message):
         __slots__ = ()
         OPQ: _ClassVar[Transform.TransformType]
     OPQ: Transform.TransformType
-    POSITION_FIELD_NUMBER: _ClassVar[int]
-    SHAPE_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
     position: int
     shape: _containers.RepeatedScalarFieldContainer[int]
     type: Transform.TransformType
@@ -114,10 +91,6 @@ class Flat(_message.Message):
 
 class VectorIndexStage(_message.Message):
     __slots__ = ("flat", "ivf", "pq", "transform")
-    FLAT_FIELD_NUMBER: _ClassVar[int]
-    IVF_FIELD_NUMBER: _ClassVar[int]
-    PQ_FIELD_NUMBER: _ClassVar[int]
-    TRANSFORM_FIELD_NUMBER: _ClassVar[int]
     flat: Flat
     ivf: IVF
     pq: PQ
@@ -126,10 +99,6 @@ class VectorIndexStage(_message.Message):
 
 class VectorIndex(_message.Message):
     __slots__ = ("spec_version", "dimension", "stages", "metric_type")
-    SPEC_VERSION_FIELD_NUMBER: _ClassVar[int]
-    DIMENSION_FIELD_NUMBER: _ClassVar[int]
-    STAGES_FIELD_NUMBER: _ClassVar[int]
-    METRIC_TYPE_FIELD_NUMBER: _ClassVar[int]
     spec_version: int
     dimension: int
     stages: _containers.RepeatedCompositeFieldContainer[VectorIndexStage]

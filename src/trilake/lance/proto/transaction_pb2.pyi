@@ -6,7 +6,7 @@ from trilake.lance.proto import format_pb2 as _format_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -14,39 +14,16 @@ class Transaction(_message.Message):
     __slots__ = ("read_version", "uuid", "tag", "transaction_properties", "append", "delete", "overwrite", "create_index", "rewrite", "merge", "restore", "reserve_fragments", "update", "project", "update_config", "data_replacement", "clone", "update_bases")
     class Append(_message.Message):
         __slots__ = ("fragments",)
-        FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         def __init__(self, fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ...) -> None: ...
     class Delete(_message.Message):
         __slots__ = ("updated_fragments", "deleted_fragment_ids", "predicate")
-        UPDATED_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-        DELETED_FRAGMENT_IDS_FIELD_NUMBER: _ClassVar[int]
-        PREDICATE_FIELD_NUMBER: _ClassVar[int]
         updated_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         deleted_fragment_ids: _containers.RepeatedScalarFieldContainer[int]
         predicate: str
         def __init__(self, updated_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., deleted_fragment_ids: _Optional[_Iterable[int]] = ..., predicate: _Optional[str] = ...) -> None: ...
     class Overwrite(_message.Message):
         __slots__ = ("fragments", "schema", "schema_metadata", "config_upsert_values", "initial_bases")
-        class SchemaMetadataEntry(_message.Message):
-            __slots__ = ("key", "value")
-            KEY_FIELD_NUMBER: _ClassVar[int]
-            VALUE_FIELD_NUMBER: _ClassVar[int]
-            key: str
-            value: bytes
-            def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
-        class ConfigUpsertValuesEntry(_message.Message):
-            __slots__ = ("key", "value")
-            KEY_FIELD_NUMBER: _ClassVar[int]
-            VALUE_FIELD_NUMBER: _ClassVar[int]
-            key: str
-            value: str
-            def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-        FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-        SCHEMA_FIELD_NUMBER: _ClassVar[int]
-        SCHEMA_METADATA_FIELD_NUMBER: _ClassVar[int]
-        CONFIG_UPSERT_VALUES_FIELD_NUMBER: _ClassVar[int]
-        INITIAL_BASES_FIELD_NUMBER: _ClassVar[int]
         fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         schema: _containers.RepeatedCompositeFieldContainer[_format_pb2.Field]
         schema_metadata: _containers.ScalarMap[str, bytes]
@@ -55,8 +32,6 @@ class Transaction(_message.Message):
         def __init__(self, fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., schema: _Optional[_Iterable[_Union[_format_pb2.Field, _Mapping]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., config_upsert_values: _Optional[_Mapping[str, str]] = ..., initial_bases: _Optional[_Iterable[_Union[_format_pb2.BasePath, _Mapping]]] = ...) -> None: ...
     class CreateIndex(_message.Message):
         __slots__ = ("new_indices", "removed_indices")
-        NEW_INDICES_FIELD_NUMBER: _ClassVar[int]
-        REMOVED_INDICES_FIELD_NUMBER: _ClassVar[int]
         new_indices: _containers.RepeatedCompositeFieldContainer[_format_pb2.IndexMetadata]
         removed_indices: _containers.RepeatedCompositeFieldContainer[_format_pb2.IndexMetadata]
         def __init__(self, new_indices: _Optional[_Iterable[_Union[_format_pb2.IndexMetadata, _Mapping]]] = ..., removed_indices: _Optional[_Iterable[_Union[_format_pb2.IndexMetadata, _Mapping]]] = ...) -> None: ...
@@ -64,26 +39,16 @@ class Transaction(_message.Message):
         __slots__ = ("old_fragments", "new_fragments", "groups", "rewritten_indices")
         class RewriteGroup(_message.Message):
             __slots__ = ("old_fragments", "new_fragments")
-            OLD_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-            NEW_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
             old_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
             new_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
             def __init__(self, old_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ...) -> None: ...
         class RewrittenIndex(_message.Message):
             __slots__ = ("old_id", "new_id", "new_index_details", "new_index_version")
-            OLD_ID_FIELD_NUMBER: _ClassVar[int]
-            NEW_ID_FIELD_NUMBER: _ClassVar[int]
-            NEW_INDEX_DETAILS_FIELD_NUMBER: _ClassVar[int]
-            NEW_INDEX_VERSION_FIELD_NUMBER: _ClassVar[int]
             old_id: _format_pb2.UUID
             new_id: _format_pb2.UUID
             new_index_details: _format_pb2.IndexDetails
             new_index_version: int
             def __init__(self, old_id: _Optional[_Union[_format_pb2.UUID, _Mapping]] = ..., new_id: _Optional[_Union[_format_pb2.UUID, _Mapping]] = ..., new_index_details: _Optional[_Union[_format_pb2.IndexDetails, _Mapping]] = ..., new_index_version: _Optional[int] = ...) -> None: ...
-        OLD_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-        NEW_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-        GROUPS_FIELD_NUMBER: _ClassVar[int]
-        REWRITTEN_INDICES_FIELD_NUMBER: _ClassVar[int]
         old_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         new_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         groups: _containers.RepeatedCompositeFieldContainer[Transaction.Rewrite.RewriteGroup]
@@ -91,38 +56,20 @@ class Transaction(_message.Message):
         def __init__(self, old_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[Transaction.Rewrite.RewriteGroup, _Mapping]]] = ..., rewritten_indices: _Optional[_Iterable[_Union[Transaction.Rewrite.RewrittenIndex, _Mapping]]] = ...) -> None: ...
     class Merge(_message.Message):
         __slots__ = ("fragments", "schema", "schema_metadata")
-        class SchemaMetadataEntry(_message.Message):
-            __slots__ = ("key", "value")
-            KEY_FIELD_NUMBER: _ClassVar[int]
-            VALUE_FIELD_NUMBER: _ClassVar[int]
-            key: str
-            value: bytes
-            def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
-        FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-        SCHEMA_FIELD_NUMBER: _ClassVar[int]
-        SCHEMA_METADATA_FIELD_NUMBER: _ClassVar[int]
         fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         schema: _containers.RepeatedCompositeFieldContainer[_format_pb2.Field]
         schema_metadata: _containers.ScalarMap[str, bytes]
         def __init__(self, fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., schema: _Optional[_Iterable[_Union[_format_pb2.Field, _Mapping]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
     class Restore(_message.Message):
         __slots__ = ("version",)
-        VERSION_FIELD_NUMBER: _ClassVar[int]
         version: int
         def __init__(self, version: _Optional[int] = ...) -> None: ...
     class ReserveFragments(_message.Message):
         __slots__ = ("num_fragments",)
-        NUM_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         num_fragments: int
         def __init__(self, num_fragments: _Optional[int] = ...) -> None: ...
     class Update(_message.Message):
         __slots__ = ("removed_fragment_ids", "updated_fragments", "new_fragments", "fields_modified", "fields_for_preserving_frag_bitmap", "update_mode")
-        REMOVED_FRAGMENT_IDS_FIELD_NUMBER: _ClassVar[int]
-        UPDATED_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-        NEW_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-        FIELDS_MODIFIED_FIELD_NUMBER: _ClassVar[int]
-        FIELDS_FOR_PRESERVING_FRAG_BITMAP_FIELD_NUMBER: _ClassVar[int]
-        UPDATE_MODE_FIELD_NUMBER: _ClassVar[int]
         removed_fragment_ids: _containers.RepeatedScalarFieldContainer[int]
         updated_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         new_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
@@ -132,36 +79,20 @@ class Transaction(_message.Message):
         def __init__(self, removed_fragment_ids: _Optional[_Iterable[int]] = ..., updated_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., fields_modified: _Optional[_Iterable[int]] = ..., fields_for_preserving_frag_bitmap: _Optional[_Iterable[int]] = ..., update_mode: _Optional[int] = ...) -> None: ...
     class Project(_message.Message):
         __slots__ = ("schema",)
-        SCHEMA_FIELD_NUMBER: _ClassVar[int]
         schema: _containers.RepeatedCompositeFieldContainer[_format_pb2.Field]
         def __init__(self, schema: _Optional[_Iterable[_Union[_format_pb2.Field, _Mapping]]] = ...) -> None: ...
     class UpdateMap(_message.Message):
         __slots__ = ("entries", "replace")
         class Entry(_message.Message):
             __slots__ = ("key", "value")
-            KEY_FIELD_NUMBER: _ClassVar[int]
-            VALUE_FIELD_NUMBER: _ClassVar[int]
             key: str
             value: str
             def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-        ENTRIES_FIELD_NUMBER: _ClassVar[int]
-        REPLACE_FIELD_NUMBER: _ClassVar[int]
         entries: _containers.RepeatedCompositeFieldContainer[Transaction.UpdateMap.Entry]
         replace: bool
         def __init__(self, entries: _Optional[_Iterable[_Union[Transaction.UpdateMap.Entry, _Mapping]]] = ..., replace: bool = ...) -> None: ...
     class UpdateConfig(_message.Message):
         __slots__ = ("config", "table_metadata", "schema_metadata", "field_metadata")
-        class FieldMetadataEntry(_message.Message):
-            __slots__ = ("key", "value")
-            KEY_FIELD_NUMBER: _ClassVar[int]
-            VALUE_FIELD_NUMBER: _ClassVar[int]
-            key: int
-            value: Transaction.UpdateMap
-            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ...) -> None: ...
-        CONFIG_FIELD_NUMBER: _ClassVar[int]
-        TABLE_METADATA_FIELD_NUMBER: _ClassVar[int]
-        SCHEMA_METADATA_FIELD_NUMBER: _ClassVar[int]
-        FIELD_METADATA_FIELD_NUMBER: _ClassVar[int]
         config: Transaction.UpdateMap
         table_metadata: Transaction.UpdateMap
         schema_metadata: Transaction.UpdateMap
@@ -171,21 +102,13 @@ class Transaction(_message.Message):
         __slots__ = ("replacements",)
         class Group(_message.Message):
             __slots__ = ("fragment_id", "new_file")
-            FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
-            NEW_FILE_FIELD_NUMBER: _ClassVar[int]
             fragment_id: int
             new_file: _format_pb2.DataFile
             def __init__(self, fragment_id: _Optional[int] = ..., new_file: _Optional[_Union[_format_pb2.DataFile, _Mapping]] = ...) -> None: ...
-        REPLACEMENTS_FIELD_NUMBER: _ClassVar[int]
         replacements: _containers.RepeatedCompositeFieldContainer[Transaction.DataReplacement.Group]
         def __init__(self, replacements: _Optional[_Iterable[_Union[Transaction.DataReplacement.Group, _Mapping]]] = ...) -> None: ...
     class Clone(_message.Message):
         __slots__ = ("is_shallow", "ref_name", "ref_version", "ref_path", "branch_name")
-        IS_SHALLOW_FIELD_NUMBER: _ClassVar[int]
-        REF_NAME_FIELD_NUMBER: _ClassVar[int]
-        REF_VERSION_FIELD_NUMBER: _ClassVar[int]
-        REF_PATH_FIELD_NUMBER: _ClassVar[int]
-        BRANCH_NAME_FIELD_NUMBER: _ClassVar[int]
         is_shallow: bool
         ref_name: str
         ref_version: int
@@ -194,34 +117,8 @@ class Transaction(_message.Message):
         def __init__(self, is_shallow: bool = ..., ref_name: _Optional[str] = ..., ref_version: _Optional[int] = ..., ref_path: _Optional[str] = ..., branch_name: _Optional[str] = ...) -> None: ...
     class UpdateBases(_message.Message):
         __slots__ = ("new_bases",)
-        NEW_BASES_FIELD_NUMBER: _ClassVar[int]
         new_bases: _containers.RepeatedCompositeFieldContainer[_format_pb2.BasePath]
         def __init__(self, new_bases: _Optional[_Iterable[_Union[_format_pb2.BasePath, _Mapping]]] = ...) -> None: ...
-    class TransactionPropertiesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    READ_VERSION_FIELD_NUMBER: _ClassVar[int]
-    UUID_FIELD_NUMBER: _ClassVar[int]
-    TAG_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTION_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    APPEND_FIELD_NUMBER: _ClassVar[int]
-    DELETE_FIELD_NUMBER: _ClassVar[int]
-    OVERWRITE_FIELD_NUMBER: _ClassVar[int]
-    CREATE_INDEX_FIELD_NUMBER: _ClassVar[int]
-    REWRITE_FIELD_NUMBER: _ClassVar[int]
-    MERGE_FIELD_NUMBER: _ClassVar[int]
-    RESTORE_FIELD_NUMBER: _ClassVar[int]
-    RESERVE_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-    UPDATE_FIELD_NUMBER: _ClassVar[int]
-    PROJECT_FIELD_NUMBER: _ClassVar[int]
-    UPDATE_CONFIG_FIELD_NUMBER: _ClassVar[int]
-    DATA_REPLACEMENT_FIELD_NUMBER: _ClassVar[int]
-    CLONE_FIELD_NUMBER: _ClassVar[int]
-    UPDATE_BASES_FIELD_NUMBER: _ClassVar[int]
     read_version: int
     uuid: str
     tag: str
