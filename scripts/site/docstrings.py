@@ -89,9 +89,23 @@ def _dedented(block: str) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Turns every docstring into Markdown before it is shown."""
+    """Turns every docstring into Markdown before it is shown, and shows methods of parts in the class that has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rewritten: dict[int, griffe.Docstring] = {}
+
+    def on_class(self, *, cls: griffe.Class, loader: griffe.GriffeLoader, **_: Any) -> None:
+        """Replace ``name = of_part(Part, Part.name)`` with the method of the part."""
+        for name, member in list(cls.members.items()):
+            value = None if member.is_alias else getattr(member, "value", None)
+            if isinstance(value, griffe.ExprCall) and value.canonical_path.endswith(".of_part"):
+                of_part: Any = loader.modules_collection.get_member(value.arguments[1].canonical_path)
+                parts = {"parameters": of_part.parameters, "returns": of_part.returns, "docstring": of_part.docstring}
+                cls.set_member(name, griffe.Function(name, lineno=member.lineno, endlineno=member.endlineno, **parts))
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rewrite the docstring of a module, class, function or attribute."""
-        if obj.docstring is not None:
+        """Rewrite the docstring of a module, class, function or attribute, once."""
+        if obj.docstring is not None and id(obj.docstring) not in self._rewritten:
+            self._rewritten[id(obj.docstring)] = obj.docstring
             obj.docstring.value = markdown(obj.docstring.value)

@@ -363,7 +363,7 @@ OUTSIDE = {
     "src/trilake/expr/expression.py": "current_timestamp() where no time is passed",
     "src/trilake/expr/filter.py": "the same",
     "src/trilake/lance/sampler.py": "the caller requests random rows",
-    "src/trilake/lance/pylance/lance_dataset.py": "the same",
+    "src/trilake/lance/pylance/dataset_rows.py": "the same",
     "src/trilake/lance/tracing.py": "a file name for users, as in pylance",
     "src/trilake/delta/commands/write/delete.py": "how long a command took, for its metrics",
 }

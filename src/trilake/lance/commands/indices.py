@@ -39,7 +39,7 @@ from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_files import Details
 from trilake.lance.index.ivf_pq import RowIds
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -107,34 +107,6 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Return statistics of an index, and the rows and fragments it covers.
-
-    ``index_type`` and the statistics of the kind are those of the first segment; ``indices`` and ``segments`` list
-    those of all segments.  The counts of rows and fragments are for the whole index.  Raises ``UnknownIndexError``.
-    """
-    indices = parts(snapshot, name)
-    each = [{**_own(snapshot, index), "uuid": str(index.uuid)} for index in indices]
-    by_part = [[r for r in snapshot.readers if r.fragment.id in (i.fragment_bitmap or ())] for i in indices]
-    covered = frozenset(r.fragment.id for readers in by_part for r in readers)
-    has, lacks = [[r for r in snapshot.readers if (r.fragment.id in covered) is one] for one in (True, False)]
-    return {
-        **each[0],
-        "name": name,
-        **dict.fromkeys(("num_indices", "num_segments"), len(indices)),
-        **dict.fromkeys(("indices", "segments"), each),
-        **_sizes("indexed", has),
-        **_sizes("unindexed", lacks),
-        "num_indexed_rows_per_delta": [sum(r.num_rows for r in readers) for readers in by_part],
-    }
-
-
-def _own(snapshot: Snapshot, index: IndexMetadata) -> dict[str, Any]:
-    """Return the statistics in the files of a segment; for an unknown kind, only its name."""
-    opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
-    return {"index_type": kind_of(snapshot, index)} if opened is None else opened.statistics()
-
-
 def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
     """Return the kind of an index from its manifest entry or its files: ``BTree``, ``IVF_PQ``, ``Bitmap``, ..."""
     kind = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
@@ -146,49 +118,6 @@ def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
         details = Details.parse(index.details.value)
         kind = kind if details is None else details.kind
     return kind or "Unknown"
-
-
-def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
-    return {f"num_{kind}_fragments": len(readers), f"num_{kind}_rows": sum(r.num_rows for r in readers)}
-
-
-def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Return the :func:`statistics` of an index without its name and coverage."""
-    index = find(snapshot, name)
-    return {**_own(snapshot, index), "uuid": str(index.uuid)}
-
-
-def prewarm(snapshot: Snapshot, name: str, segments: Collection[str] | None = None) -> None:
-    """Open an index, or some of its segments by id, and read the partitions of vector indices.
-
-    Raises ``UnknownIndexError``.
-    """
-    for index in parts(snapshot, name):
-        if segments is not None and str(index.uuid) not in segments:
-            continue
-        vector = snapshot.indices.vector(index)
-        if vector is not None:
-            vector.prewarm()
-        else:
-            snapshot.indices.scalar(index)
-
-
-def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.FixedSizeListArray:
-    """Return the partition centroids of a vector index, by index name or column.
-
-    Raises ``InvalidArgumentError`` if both are ``None``, and ``UnknownIndexError``.
-    """
-    if name is None and column is None:
-        raise InvalidArgumentError("index_name or column is required", help="pass one of them")
-    field = None if column is None else snapshot.view.schema.find(column)
-    of_column = [] if field is None else [i for i in snapshot.manifest.indices if i.fields == (field.id,)]
-    for entry in of_column if name is None else [find(snapshot, name)]:
-        opened = snapshot.indices.vector(entry)
-        if opened is not None:
-            return opened.centroids
-    raise UnknownIndexError(
-        f"column {column!r} has no vector index" if name is None else f"{name} is not a vector index"
-    )
 
 
 # --- create ----------------------------------------------------------------------------------------------------------

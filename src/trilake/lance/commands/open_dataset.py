@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -46,6 +46,8 @@ class OpenDataset(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def moved(self, snapshot: Snapshot) -> None: ...
+
+    def _beside(self, snapshot: Snapshot) -> Self: ...
 
     def get_fragment(self, fragment_id: int) -> Any: ...
 

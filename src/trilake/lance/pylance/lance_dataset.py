@@ -7,63 +7,53 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import random
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self, cast
-from uuid import UUID
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.common.arguments import count, flag
-from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError
-from trilake.lance.cleanup import CleanupExplanation, CleanupPlan, CleanupStats, after_commit, cleanup, config_of, drop
-from trilake.lance.commands import columns as column_changes
-from trilake.lance.commands import delete, index_segments, indices, input_rows, update, vector_indices
+from trilake.lance.cleanup import config_of, drop
+from trilake.lance.commands import input_rows
 from trilake.lance.commands.format_options import check_format, format_of, properties_of
-from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, NullPolicy, Reporter, WriteOptions, check_nulls
-from trilake.lance.commands.migrate import migrate, migrate_manifest_names
+from trilake.lance.commands.fragment_writer import NullPolicy, Reporter, WriteOptions, check_nulls
 from trilake.lance.commands.open_dataset import place_of
-from trilake.lance.commands.replan import Retries
-from trilake.lance.commands.schema_metadata import update_field_metadata, update_map
-from trilake.lance.commands.write import Mode, write
+from trilake.lance.commands.write import Mode
 from trilake.lance.commit import runtime_with
-from trilake.lance.file.errors import DatasetVersionNotFoundError, OptionError, WrongTypeError
-from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.file.errors import DatasetVersionNotFoundError, WrongTypeError
 from trilake.lance.fragment import LanceFragment
-from trilake.lance.indices import IndexConfig
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import commits
 from trilake.lance.pylance.beyond import not_in_format
-from trilake.lance.pylance.merge_builder import MergeInsertBuilder
-from trilake.lance.pylance.operation import DatasetBasePath, Index, LanceOperation, Transaction, base_paths
-from trilake.lance.pylance.scanner import OF_ROWS, LanceScanner, Scannable, ScannerBuilder, check_names
+from trilake.lance.pylance.dataset_changes import DatasetChanges, written
+from trilake.lance.pylance.dataset_indices import DatasetIndices
+from trilake.lance.pylance.dataset_metadata import DatasetMetadata
+from trilake.lance.pylance.dataset_part import of_part
+from trilake.lance.pylance.dataset_rows import DatasetRows
+from trilake.lance.pylance.dataset_upkeep import DatasetUpkeep
+from trilake.lance.pylance.operation import LanceOperation, Transaction, base_paths
+from trilake.lance.pylance.scanner import LanceScanner, Scannable, ScannerBuilder
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
-from trilake.lance.pylance.stats import IndexDescription, LanceStats
+from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.pylance.tags import Branches, Line, Reference, Tags
-from trilake.lance.scan.blob_bytes import BlobFile, read_parts
-from trilake.lance.scan.fragment_reader import PLACES
 from trilake.lance.scan.ordering import ColumnOrdering
-from trilake.lance.scan.projection import ColumnsLike, Selection
+from trilake.lance.scan.projection import ColumnsLike
 from trilake.lance.scan.scan import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.schema import LanceSchema
-from trilake.lance.udf import BatchUDF
 from trilake.lance.util import local_time, sanitize_ts
 from trilake.lance.versions import transaction
 from trilake.lance.versions.branches import TREE, clone, create_branch
 from trilake.lance.versions.manifest import Manifest, parse_manifest
-from trilake.lance.versions.operations import Restore, UpdateBases
+from trilake.lance.versions.operations import Restore
 from trilake.lance.versions.versions import check_place, list_versions
 from trilake.storage import open_store
-from trilake.storage.base import Store
 from trilake.table.table import FilterLike
 
 
@@ -272,25 +262,30 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         """Whether rows keep their ids when they are moved."""
         return self.snapshot.manifest.has_stable_row_ids
 
-    def config(self) -> dict[str, str]:
-        """Return the configuration of the table."""
-        return dict(self.snapshot.manifest.config)
-
     @property
     def metadata(self) -> dict[str, str]:
         """Return the metadata of the table."""
-        return dict(self.snapshot.manifest.table_metadata)
+        return DatasetMetadata(self).of_table()
 
     @property
     def schema_metadata(self) -> dict[str, str]:
         """Return the metadata of the schema."""
-        metadata = self.snapshot.manifest.schema.metadata
-        return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in metadata.items()}
+        return DatasetMetadata(self).of_schema()
 
     @property
     def stats(self) -> LanceStats:
         """Statistics of the dataset and its indices."""
         return LanceStats(self)
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the dataset has an index."""
+        return bool(self.snapshot.manifest.indices)
+
+    @property
+    def optimize(self) -> DatasetOptimizer:
+        """Compact files and optimize indices."""
+        return DatasetOptimizer(self)
 
     def validate(self) -> None:
         """Check that all files exist and match the manifest.
@@ -555,168 +550,54 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         reader = self.snapshot.reader_of(fragment_id)
         return None if reader is None else LanceFragment(self, None, fragment=reader)
 
-    # --- single rows -------------------------------------------------------------------------------------------------
+    # --- methods of the parts ----------------------------------------------------------------------------------------
 
-    def take(self, indices: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any) -> pa.Table:
-        """Return the rows at the given positions, in the given order.  Reads only the bytes of these rows.
+    take = of_part(DatasetRows, DatasetRows.take)
+    _take_rows = of_part(DatasetRows, DatasetRows._take_rows)
+    take_blobs = of_part(DatasetRows, DatasetRows.take_blobs)
+    read_blobs = of_part(DatasetRows, DatasetRows.read_blobs)
+    read_blob_ranges = of_part(DatasetRows, DatasetRows.read_blob_ranges)
+    sample = of_part(DatasetRows, DatasetRows.sample)
 
-        Parameters
-        ----------
-        indices: positions among the live rows, from 0.
-        columns: columns to return, by default all.
-        more: ``with_row_id`` and ``with_row_address``, and hints of pylance.
+    insert = of_part(DatasetChanges, DatasetChanges.insert)
+    delete = of_part(DatasetChanges, DatasetChanges.delete)
+    truncate_table = of_part(DatasetChanges, DatasetChanges.truncate_table)
+    update = of_part(DatasetChanges, DatasetChanges.update)
+    merge_insert = of_part(DatasetChanges, DatasetChanges.merge_insert)
+    merge = of_part(DatasetChanges, DatasetChanges.merge)
+    add_columns = of_part(DatasetChanges, DatasetChanges.add_columns)
+    drop_columns = of_part(DatasetChanges, DatasetChanges.drop_columns)
+    alter_columns = of_part(DatasetChanges, DatasetChanges.alter_columns)
 
-        Raises ``UnknownRowError`` if a position is out of range.
+    config = of_part(DatasetMetadata, DatasetMetadata.config)
+    update_config = of_part(DatasetMetadata, DatasetMetadata.update_config)
+    delete_config_keys = of_part(DatasetMetadata, DatasetMetadata.delete_config_keys)
+    update_metadata = of_part(DatasetMetadata, DatasetMetadata.update_metadata)
+    update_schema_metadata = of_part(DatasetMetadata, DatasetMetadata.update_schema_metadata)
+    replace_schema_metadata = of_part(DatasetMetadata, DatasetMetadata.replace_schema_metadata)
+    update_field_metadata = of_part(DatasetMetadata, DatasetMetadata.update_field_metadata)
+    replace_field_metadata = of_part(DatasetMetadata, DatasetMetadata.replace_field_metadata)
+    base_paths = of_part(DatasetMetadata, DatasetMetadata.base_paths)
+    add_bases = of_part(DatasetMetadata, DatasetMetadata.add_bases)
 
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-take")
-        >>> ds.take([2, 0])["a"].to_pylist()
-        [3, 1]
-        """
-        return self._taken(self.snapshot.take, input_rows.numbers(indices), columns, more)
+    create_scalar_index = of_part(DatasetIndices, DatasetIndices.create_scalar_index)
+    create_index = of_part(DatasetIndices, DatasetIndices.create_index)
+    create_index_uncommitted = of_part(DatasetIndices, DatasetIndices.create_index_uncommitted)
+    merge_existing_index_segments = of_part(DatasetIndices, DatasetIndices.merge_existing_index_segments)
+    commit_existing_index_segments = of_part(DatasetIndices, DatasetIndices.commit_existing_index_segments)
+    drop_index = of_part(DatasetIndices, DatasetIndices.drop_index)
+    list_indices = of_part(DatasetIndices, DatasetIndices.list_indices)
+    index_statistics = of_part(DatasetIndices, DatasetIndices.index_statistics)
+    describe_indices = of_part(DatasetIndices, DatasetIndices.describe_indices)
+    prewarm_index = of_part(DatasetIndices, DatasetIndices.prewarm_index)
+    centroids = of_part(DatasetIndices, DatasetIndices.centroids)
 
-    def _take_rows(
-        self, row_ids: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any
-    ) -> pa.Table:
-        return self._taken(self.snapshot.take_rows, input_rows.numbers(row_ids, np.uint64), columns, more)
+    migrate = of_part(DatasetUpkeep, DatasetUpkeep.migrate)
+    migrate_manifest_paths_v2 = of_part(DatasetUpkeep, DatasetUpkeep.migrate_manifest_paths_v2)
+    cleanup_old_versions = of_part(DatasetUpkeep, DatasetUpkeep.cleanup_old_versions)
+    explain_cleanup_old_versions = of_part(DatasetUpkeep, DatasetUpkeep.explain_cleanup_old_versions)
 
-    def _taken(
-        self,
-        take: Callable[..., pa.Table],
-        rows: npt.NDArray[Any],
-        columns: ColumnsLike | None,
-        more: Mapping[str, Any],
-    ) -> pa.Table:
-        check_names(more, OF_ROWS)
-        ids, addresses = (flag(n, more.get(n, False)) for n in ("with_row_id", "with_row_address"))
-        selection = Selection.of(self.snapshot.view, columns, with_row_id=ids, with_row_address=addresses)
-        return _with_repeated_ids(selection.show(take(rows, selection.columns, places=selection.places)), columns)
-
-    def take_blobs(
-        self,
-        blob_column: str,
-        ids: npt.ArrayLike | pa.Array | None = None,
-        addresses: npt.ArrayLike | pa.Array | None = None,
-        indices: npt.ArrayLike | pa.Array | None = None,
-        *,
-        buffer_size: int = 512 << 10,
-    ) -> list[BlobFile | None]:
-        """Return blobs as file objects that read lazily; ``None`` for a null.
-
-        Parameters
-        ----------
-        blob_column: name of the column.
-        ids, addresses, indices: rows by row id, address, or position; pass exactly one.
-        buffer_size: minimum number of bytes per read; 0 disables buffering.
-
-        Raises ``InvalidArgumentError`` unless exactly one of the three is set, ``WrongTypeError`` if the column has no
-        blobs, and ``UnknownRowError``.
-        """
-        places = self.snapshot.blobs(self._selected(ids, addresses, indices), blob_column)
-        size = count("buffer_size", buffer_size, other_type=WrongTypeError)
-        return [None if place is None else BlobFile(place, size) for place in places]
-
-    def read_blobs(
-        self,
-        blob_column: str,
-        ids: npt.ArrayLike | pa.Array | None = None,
-        addresses: npt.ArrayLike | pa.Array | None = None,
-        indices: npt.ArrayLike | pa.Array | None = None,
-        **hints: Any,
-    ) -> list[tuple[int, bytes | None]]:
-        """Return the address of each row and the bytes of its blob; parameters are those of :meth:`take_blobs`.
-
-        ``hints`` of pylance have no effect.
-        """
-        del hints
-        rows = self._selected(ids, addresses, indices)
-        places = self.snapshot.blobs(rows, blob_column)
-        data = [None if place is None else place.read(0, place.length) for place in places]
-        return list(zip(rows.tolist(), data, strict=True))
-
-    def read_blob_ranges(
-        self, blob_column: str, requests: Sequence[tuple[int, int, int]], *, selector: str, **hints: Any
-    ) -> list[tuple[int, int, bytes | None]]:
-        """Read ranges of blobs; returns request number, row address, and bytes or ``None`` (null) for each request.
-
-        Parameters
-        ----------
-        blob_column: name of the column.
-        requests: row, offset in its blob, and number of bytes of each range.
-        selector: how requests identify rows: ``"ids"``, ``"addresses"`` or ``"indices"``.
-        hints: hints of pylance, without effect.
-
-        Raises ``InvalidArgumentError`` for a range outside the blob, ``WrongTypeError`` and ``UnknownRowError``.
-        """
-        del hints
-        if selector not in ("ids", "addresses", "indices"):
-            raise InvalidArgumentError(f"selector must be one of ids, addresses and indices, got {selector!r}")
-        rows = self._selected(**{selector: [row for row, _, _ in requests]})
-        places = self.snapshot.blobs(rows, blob_column)
-        data = read_parts(places, [(offset, length) for _, offset, length in requests])
-        return [(i, *read) for i, read in enumerate(zip(rows.tolist(), data, strict=True))]
-
-    def _selected(self, ids: Any = None, addresses: Any = None, indices: Any = None) -> npt.NDArray[np.uint64]:
-        """Return the addresses of rows."""
-        number = sum(one is not None for one in (ids, addresses, indices))
-        if number != 1:
-            raise InvalidArgumentError(
-                f"Exactly one of ids, indices, or addresses must be specified, got {number}",
-                help="pass only one of the three",
-            )
-        if indices is not None:
-            return self.snapshot.addresses_at(input_rows.numbers(indices))
-        if addresses is not None:
-            return input_rows.numbers(addresses, np.uint64)
-        return self.snapshot.addresses_of(input_rows.numbers(ids, np.uint64))
-
-    def sample(
-        self, num_rows: int, columns: ColumnsLike | None = None, randomize_order: bool = True, **more: Any
-    ) -> pa.Table:
-        """Return a random sample of rows without replacement.
-
-        Parameters
-        ----------
-        num_rows: size of the sample.
-        columns: columns to return, by default all.
-        randomize_order: whether to shuffle the rows; otherwise they keep the order of the dataset.
-        more: options of :meth:`take`.
-
-        Raises ``InvalidArgumentError`` if the dataset has fewer rows.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sample")
-        >>> ds.sample(2).num_rows, ds.sample(3, randomize_order=False)["a"].to_pylist()
-        (2, [1, 2, 3])
-        """
-        flag("randomize_order", randomize_order)
-        total = self.count_rows()
-        if not 0 <= num_rows <= total:
-            raise InvalidArgumentError(
-                f"num_rows must be from 0 to {total}, the number of rows, got {num_rows}", file=self._uri
-            )
-        positions = random.sample(range(total), num_rows)
-        return self.take(positions if randomize_order else sorted(positions), columns, **more)
-
-    # --- changes of rows ---------------------------------------------------------------------------------------------
-
-    def insert(self, data: Any, *, mode: Mode = "append", **options: Any) -> None:
-        """Append rows, or replace all rows with ``mode="overwrite"``.
-
-        Parameters
-        ----------
-        data: see :func:`trilake.lance.commands.input_rows.stream`; ``schema`` may be one of the options.
-        options: those of :class:`~trilake.lance.commands.fragment_writer.WriteOptions` (``nulls`` defaults to that of
-            this object) and of :func:`write_dataset`.
-
-        Raises ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-insert")
-        >>> ds.insert(pa.table({"a": [4]}))
-        >>> ds.count_rows()
-        4
-        """
-        schema = options.pop("schema", None)
-        write_options = WriteOptions(**{"nulls": self.nulls, "partial": True, **_layout(options, of="insert")})
-        self.moved(_written(self.snapshot.store, data, schema, mode, self.snapshot.runtime, write_options))
+    # --- create, drop and commit -------------------------------------------------------------------------------------
 
     @classmethod
     def from_pydantic_model(
@@ -757,561 +638,6 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         dataset = write_dataset(rows, words if uri is None else uri, mode=mode, **options)
         return cls.of(dataset.snapshot, dataset.uri, dataset.nulls)
 
-    def delete(
-        self, predicate: FilterLike, *, conflict_retries: int | None = None, retry_timeout: dt.timedelta | None = None
-    ) -> dict[str, int]:
-        """Delete the rows that match a condition, and return their number as ``num_deleted_rows``.
-
-        Parameters
-        ----------
-        predicate: SQL or a pyarrow expression.
-        conflict_retries, retry_timeout: how often (by default 10 times) and how long to retry if concurrent commits
-            changed the same rows.
-
-        Raises ``WrongTypeError`` without a condition, ``FilterError`` for an invalid one, and ``ConflictError``.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-delete")
-        >>> ds.delete("a > 1")
-        {'num_deleted_rows': 2}
-        """
-        retries = Retries.of(conflict_retries, retry_timeout)
-        if predicate is None:
-            raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
-        snapshot, number = delete.delete_rows(self.snapshot, predicate, retries)
-        self.moved(snapshot)
-        return {"num_deleted_rows": number}
-
-    def truncate_table(self) -> None:
-        """Delete all rows."""
-        self.moved(delete.delete(self.snapshot, "true"))
-
-    def update(
-        self,
-        updates: Mapping[str, str],
-        where: FilterLike | None = None,
-        *,
-        conflict_retries: int | None = None,
-        retry_timeout: dt.timedelta | None = None,
-        **later: Any,
-    ) -> dict[str, int]:
-        """Update the rows that match a condition, and return their number as ``num_rows_updated``.
-
-        Parameters
-        ----------
-        updates: SQL expressions by column.
-        where: SQL or a pyarrow expression; by default all rows.
-        conflict_retries, retry_timeout: see :meth:`delete`.
-        later: options of newer pylance releases; raises for unsupported ones.
-
-        Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError`` or
-        ``ConflictError``.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-update")
-        >>> ds.update({"a": "a * 10"}, where="a > 1")
-        {'num_rows_updated': 2}
-        >>> sorted(ds.to_table()["a"].to_pylist())
-        [1, 20, 30]
-        """
-        check_format(later, of="update")
-        retries = Retries.of(conflict_retries, retry_timeout)
-        done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls), retries=retries)
-        self.moved(done.snapshot)
-        return {"num_rows_updated": done.num_rows_updated}
-
-    def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
-        """Return a builder of a merge: rows of a source match rows of the dataset by the key columns ``on``.
-
-        By default, ``on`` is the primary key: the columns with ``lance-schema:unenforced-primary-key`` in their
-        metadata.  Raises ``InvalidArgumentError`` if there is none.
-
-        >>> ds = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge-insert")
-        >>> news = pa.table({"id": [3, 4], "s": ["new", "first"]})
-        >>> done = ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(news)
-        >>> done["num_updated_rows"], done["num_inserted_rows"], ds.count_rows()
-        (1, 1, 4)
-        """
-        if on is None:
-            keys = [f for f in self.snapshot.view.schema.fields if f.is_key]
-            on = [f.name for f in sorted(keys, key=lambda f: f.primary_key[1])]
-            if not on:
-                raise InvalidArgumentError(
-                    "the dataset has no primary key", help="pass the key columns: merge_insert('id')"
-                )
-        return MergeInsertBuilder(self, on)
-
-    # --- changes of columns ------------------------------------------------------------------------------------------
-
-    def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
-        """Join the columns of other data by key; rows without a match get nulls.
-
-        Parameters
-        ----------
-        data_obj: the data to join.
-        left_on, right_on: key columns of the dataset and of the data; ``right_on`` defaults to ``left_on``.
-        schema: schema of data passed as an iterable.
-
-        Raises ``UnknownColumnError``, and ``SchemaMismatchError`` if the data cannot be joined.
-
-        >>> ds = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge")
-        >>> ds.merge(pa.table({"id": [1, 2, 3], "n": [10, 20, 30]}), "id")
-        >>> ds.schema.names, ds.to_table(["n"], "id = 2").to_pylist()
-        (['id', 's', 'n'], [{'n': 20}])
-        """
-        data = input_rows.table(data_obj, schema)
-        self.moved(column_changes.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
-
-    def add_columns(
-        self,
-        transforms: Any,
-        read_columns: list[str] | None = None,
-        reader_schema: pa.Schema | None = None,
-        batch_size: int | None = None,
-    ) -> None:
-        """Add columns.
-
-        Parameters
-        ----------
-        transforms: SQL expressions by column name; or a function of record batches (its output schema is the attribute
-            ``output_schema`` or that of its first result); or rows in dataset order; or a field, fields or schema of
-            null columns, for which no files are written.
-        read_columns: columns to pass to the function, by default all.
-        reader_schema: schema of rows passed as an iterable.
-        batch_size: maximum number of rows per call of the function, by default those of a row group.
-
-        Raises ``InvalidArgumentError`` for options that do not apply to ``transforms``.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-add-columns")
-        >>> ds.add_columns({"double": "a * 2"})
-        >>> ds.to_table()["double"].to_pylist()
-        [2, 4, 6]
-        """
-        self.moved(
-            column_changes.add(
-                self.snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=self.nulls
-            )
-        )
-        if isinstance(transforms, BatchUDF):
-            transforms.forget()
-
-    def drop_columns(self, columns: Sequence[str]) -> None:
-        """Drop ``columns`` or nested fields; writes only the manifest.  Raises ``UnknownColumnError``.
-
-        >>> ds = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-drop-columns")
-        >>> ds.drop_columns(["s"])
-        >>> ds.schema.names
-        ['id']
-        """
-        self.moved(column_changes.drop_columns(self.snapshot, columns))
-
-    def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
-        """Rename (``name``), cast (``data_type``) or change the nullability (``nullable``) of the columns at ``path``.
-
-        ``alterations`` are mappings with these keys.  Raises ``UnknownColumnError`` and ``InvalidArgumentError``.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-alter-columns")
-        >>> ds.alter_columns({"path": "a", "name": "number", "data_type": pa.int32()})
-        >>> ds.schema
-        number: int32
-        """
-        self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))
-
-    # --- metadata and configuration ----------------------------------------------------------------------------------
-
-    def base_paths(self) -> dict[int, DatasetBasePath]:
-        """Return the base paths of this version by id: other locations for its files.
-
-        >>> bases = [DatasetBasePath("memory://doc-lance-base", name="hot")]
-        >>> ds = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-bases", initial_bases=bases)
-        >>> ds.base_paths()[1].name
-        'hot'
-        """
-        return {path.id: DatasetBasePath.of(path) for path in self.snapshot.manifest.base_paths}
-
-    def add_bases(
-        self, new_bases: Iterable[DatasetBasePath], transaction_properties: Mapping[str, str] | None = None
-    ) -> Self:
-        """Register base paths, to which ``target_bases`` of later writes can refer; returns this object.
-
-        Parameters
-        ----------
-        new_bases: the base paths.
-        transaction_properties: properties of the commit.
-
-        Raises ``InvalidArgumentError`` for an id, path or name that another base path has, and ``ConflictError``.
-
-        >>> ds = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-add-bases")
-        >>> ds.add_bases([DatasetBasePath("memory://doc-lance-new-base", name="cold")]).insert(
-        ...     pa.table({"a": [2]}), target_bases=["cold"]
-        ... )
-        >>> [file.base_id for fragment in ds.get_fragments() for file in fragment.data_files()]
-        [None, 1]
-        """
-        manifest, runtime = self.snapshot.manifest, self.snapshot.runtime
-        manifest.check_writable(self.snapshot.store.uri)
-        bases = base_paths(new_bases, manifest.base_paths)
-        if bases:
-            properties = properties_of({"transaction_properties": transaction_properties})
-            begun = transaction.begin(self.snapshot.version, UpdateBases(bases), runtime, properties)
-            self.moved(self.snapshot.at(transaction.commit(self.snapshot.store, begun, runtime, base=manifest)))
-        return self
-
-    def update_config(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Update the configuration with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
-
-        Returns the new configuration.
-        """
-        self.moved(update_map(self.snapshot, "config", values, replace_all=replace))
-        return self.config()
-
-    def delete_config_keys(self, keys: Iterable[str]) -> None:
-        """Remove ``keys`` from the configuration."""
-        self.update_config(dict.fromkeys(keys))
-
-    def update_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Update the table metadata with ``values``; ``None`` removes a key, and ``replace`` removes all other keys."""
-        self.moved(update_map(self.snapshot, "table_metadata", values, replace_all=replace))
-        return self.metadata
-
-    def update_schema_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Update the schema metadata with ``values``; ``None`` removes a key, and ``replace`` removes all other keys.
-
-        Returns the new metadata.
-        """
-        self.moved(update_map(self.snapshot, "schema_metadata", values, replace_all=replace))
-        return self.schema_metadata
-
-    def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
-        """Replace the schema metadata with ``new_metadata``."""
-        self.update_schema_metadata(new_metadata, replace=True)
-
-    def update_field_metadata(
-        self, field_updates: Mapping[str, Mapping[str, str | None]], *, replace: bool = False
-    ) -> None:
-        """Update the metadata of columns or nested fields.
-
-        ``field_updates`` maps column names to metadata; ``None`` removes a key, and ``replace`` removes all other keys.
-        Raises ``UnknownColumnError``.
-        """
-        self.moved(update_field_metadata(self.snapshot, field_updates, replace_all=replace))
-
-    def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
-        """Replace the metadata of the column ``field_name`` with ``new_metadata``.  Raises ``UnknownColumnError``."""
-        self.update_field_metadata({field_name: new_metadata}, replace=True)
-
-    # --- indices -----------------------------------------------------------------------------------------------------
-
-    def create_scalar_index(
-        self,
-        column: str | list[str],
-        index_type: str | IndexConfig = "BTREE",
-        name: str | None = None,
-        *,
-        replace: bool = True,
-        train: bool = True,
-        **later: Any,
-    ) -> None:
-        """Create a scalar index on a column, which filters can use.
-
-        Parameters
-        ----------
-        column: name of the column; ``"struct.field"`` is a nested field.
-        index_type: ``"BTREE"``; in datasets of 2.x also ``"BITMAP"``, ``"ZONEMAP"`` and, for lists, ``"LABEL_LIST"``,
-            in any case; or an ``IndexConfig``.
-        name: name of the index, by default derived from the column.
-        replace: whether to replace an index of that name.
-        train: whether to index the rows now; otherwise ``optimize.optimize_indices`` indexes them later.
-        later: options of newer pylance releases; raises for unsupported ones.
-
-        Raises ``UnsupportedIndexError`` and ``UnknownColumnError``.
-        """
-        kind, rows_per_zone = _kind(index_type, later)
-        indices.scalar_kind(self.snapshot, kind)
-        check_format(later, of="a scalar index")
-        options: dict[str, Any] = {"replace": replace, "with_rows": train, "rows_per_zone": rows_per_zone}
-        self.moved(
-            indices.create_scalar_index(self.snapshot, vector_indices.only_column(column), kind, name, **options)
-        )
-
-    def create_index(
-        self,
-        column: str | Sequence[str],
-        index_type: str,
-        name: str | None = None,
-        metric: str = "L2",
-        replace: bool = False,
-        num_partitions: int | None = None,
-        ivf_centroids: Any = None,
-        num_sub_vectors: int | None = None,
-        accelerator: Any = None,
-        index_cache_size: int | None = None,
-        **more: Any,
-    ) -> Self:
-        """Create a vector index: ``IVF_PQ``, ``IVF_FLAT`` or ``IVF_SQ``.
-
-        Parameters
-        ----------
-        column, index_type, name, replace, num_partitions, ivf_centroids, num_sub_vectors: see
-            :func:`trilake.lance.commands.vector_indices.plan_index`.
-        metric: ``"L2"``, ``"cosine"`` or ``"dot"``.
-        accelerator: accepted for compatibility.
-        index_cache_size: number of cache entries of the returned dataset.
-        more: ``pq_codebook``, ``seed`` and ``num_bits`` of ``plan_index``; ``metric_type``, an alias of ``metric``;
-            ``train=False`` for an index without rows, which ``optimize_indices`` trains.
-
-        Raises ``UnsupportedIndexError``, ``UnknownColumnError`` and ``InvalidArgumentError``.
-        """
-        train = more.pop("train", None)
-        plan = self._vector_plan(locals())
-        snapshot = vector_indices.create_vector_index(self.snapshot, plan, train=train is None or flag("train", train))
-        self.moved(snapshot)
-        return self._beside(Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size))
-
-    def _vector_plan(self, named: Mapping[str, Any]) -> vector_indices.VectorIndexPlan:
-        """Plan a vector index, given the local variables of :meth:`create_index`."""
-        names = ("name", "replace", "num_partitions", "num_sub_vectors", "ivf_centroids")
-        options = {name: named[name] for name in names}
-        checked = vector_indices.checked_options(named["more"], named["metric"], named["accelerator"])
-        return vector_indices.plan_index(self.snapshot, named["column"], named["index_type"], **options, **checked)
-
-    def create_index_uncommitted(
-        self,
-        column: str | Sequence[str],
-        index_type: str | IndexConfig,
-        name: str | None = None,
-        metric: str = "L2",
-        replace: bool = False,
-        num_partitions: int | None = None,
-        ivf_centroids: Any = None,
-        pq_codebook: Any = None,
-        num_sub_vectors: int | None = None,
-        accelerator: Any = None,
-        *,
-        fragment_ids: Sequence[int] | None = None,
-        **more: Any,
-    ) -> Index:
-        """Build an index segment for some fragments without a commit.
-
-        Parameters
-        ----------
-        column, index_type, name: column, kind and name of the index, scalar or vector.
-        metric, replace, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, accelerator: see
-            :meth:`create_index`.  Segments that will be merged need the same centroids and codebook.
-        fragment_ids: fragments to index; required.
-        more: options of :meth:`create_index` and :meth:`create_scalar_index`.
-
-        Raises ``InvalidArgumentError`` and its subclasses.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-segments", max_rows_per_file=2)
-        >>> segments = [ds.create_index_uncommitted("a", "BTREE", fragment_ids=[id]) for id in (0, 1)]
-        >>> ds = ds.commit_existing_index_segments("a_idx", "a", segments)
-        >>> [(index.name, len(index.segments), index.num_rows_indexed) for index in ds.describe_indices()]
-        [('a_idx', 2, 4)]
-        """
-        if fragment_ids is None:
-            raise InvalidArgumentError("fragment_ids is required", help="pass the ids of the fragments to index")
-        if more.pop("index_uuid", None) is not None:
-            raise InvalidArgumentError("index_uuid is no longer supported", help="leave it out: trilake chooses the id")
-        index_type, rows_per_zone = _kind(index_type, more)
-        column = vector_indices.only_column(column)
-        if index_type.upper().startswith("IVF"):
-            more["pq_codebook"] = pq_codebook
-            return Index.of(index_segments.build_vector(self.snapshot, self._vector_plan(locals()), fragment_ids))
-        check_format(more, of="a scalar index")
-        built = index_segments.build_scalar(self.snapshot, column, index_type, name, fragment_ids, rows_per_zone)
-        return Index.of(built)
-
-    def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
-        """Build one segment for the fragments of ``segments``, without a commit.
-
-        Raises ``InvalidArgumentError`` if their columns or kinds differ, or if they share a fragment.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3, 4]}), "memory://doc-lance-merge-parts", max_rows_per_file=2)
-        >>> segments = [ds.create_index_uncommitted("a", "BITMAP", fragment_ids=[id]) for id in (0, 1)]
-        >>> ds.merge_existing_index_segments(segments).fragment_ids
-        {0, 1}
-        """
-        return Index.of(index_segments.merge(self.snapshot, [s.entry() for s in segments]))
-
-    def commit_existing_index_segments(self, index_name: str, column: str, segments: Sequence[Index]) -> Self:
-        """Commit segments as the index ``index_name`` of ``column``, replacing an index of that name.
-
-        ``segments`` are results of :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments`.  Raises
-        ``InvalidArgumentError``, and ``ConflictError`` if their rows have moved or changed.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-commit-segments")
-        >>> segment = ds.create_index_uncommitted("a", "ZONEMAP", fragment_ids=[0])
-        >>> ds.commit_existing_index_segments("a_idx", "a", [segment]).list_indices()[0]["type"]
-        'ZoneMap'
-        """
-        self.moved(index_segments.commit(self.snapshot, index_name, column, [s.entry() for s in segments]))
-        return self
-
-    def drop_index(self, name: str) -> None:
-        """Drop the index ``name``.  Raises ``UnknownIndexError``."""
-        self.moved(indices.drop_index(self.snapshot, name))
-
-    def list_indices(self) -> list[dict[str, Any]]:
-        """List the indices: ``name``, ``type``, ``uuid``, ``fields``, ``version``, ``fragment_ids`` and ``base_id``.
-
-        The type is ``BTree``, ``Bitmap``, ``IVF_PQ`` or similar.
-        """
-        return indices.list_indices(self.snapshot)
-
-    def index_statistics(self, index_name: str) -> dict[str, Any]:
-        """Return statistics of the index ``index_name``.  Deprecated in favor of ``stats.index_stats``.
-
-        Raises ``UnknownIndexError``.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-index-statistics")
-        >>> ds.create_scalar_index("a", name="numbers")
-        >>> with warnings.catch_warnings():
-        ...     warnings.simplefilter("ignore")  # that there is another name
-        ...     statistics = ds.index_statistics("numbers")
-        >>> statistics["index_type"]
-        'BTree'
-        """
-        warnings.warn("use LanceDataset.stats.index_stats() instead", DeprecationWarning, stacklevel=2)
-        return indices.own_statistics(self.snapshot, index_name)
-
-    @property
-    def has_index(self) -> bool:
-        """Whether the dataset has an index."""
-        return bool(self.snapshot.manifest.indices)
-
-    def describe_indices(self) -> list[IndexDescription]:
-        """Describe the indices, including the number of rows that each one covers."""
-        names = dict.fromkeys(index.name for index in self.snapshot.manifest.indices if not index.is_note)
-        return [IndexDescription.of(self.snapshot, name) for name in names]
-
-    def prewarm_index(
-        self, name: str, *, with_position: bool = False, index_segments: Iterable[str | UUID] | None = None
-    ) -> None:
-        """Load the index ``name`` into the cache.
-
-        ``index_segments`` are the ids of the segments to load, by default all; ``with_position`` has no effect.  Raises
-        ``UnknownIndexError``, a ``KeyError``.
-        """
-        flag("with_position", with_position)
-        segments = None if index_segments is None else {str(segment) for segment in index_segments}
-        indices.prewarm(self.snapshot, name, segments)
-
-    def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.FixedSizeListArray:
-        """Return the partition centroids of a vector index, by index name or column.
-
-        Parameters
-        ----------
-        index_name, column: name of the index, or its column; pass one of them.
-
-        Raises ``UnknownIndexError``, a ``KeyError``.
-        """
-        return indices.centroids(self.snapshot, index_name, column)
-
-    # --- maintenance -------------------------------------------------------------------------------------------------
-
-    @property
-    def optimize(self) -> DatasetOptimizer:
-        """Compact files and optimize indices."""
-        return DatasetOptimizer(self)
-
-    def migrate(self, data_storage_version: str = "stable") -> None:
-        """Rewrite all rows in the file version ``data_storage_version``, as one commit.
-
-        Older versions keep their files; indices are dropped.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-migrate", data_storage_version="legacy")
-        >>> ds.migrate()
-        >>> ds.data_storage_version, ds.count_rows()
-        ('2.2', 2)
-        """
-        self.moved(migrate(self.snapshot, StorageVersion.parse(data_storage_version)))
-
-    def migrate_manifest_paths_v2(self) -> None:
-        """Rename manifests to the v2 naming scheme; other writers must be stopped.
-
-        >>> ds = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-names", enable_v2_manifest_paths=False)
-        >>> ds.migrate_manifest_paths_v2()
-        >>> ds.checkout_version(1).count_rows()
-        1
-        """
-        migrate_manifest_names(self.snapshot.store)
-
-    def cleanup_old_versions(
-        self,
-        older_than: dt.timedelta | None = None,
-        retain_versions: int | None = None,
-        *,
-        delete_unverified: bool = False,
-        error_if_tagged_old_versions: bool = True,
-        **later: Any,
-    ) -> CleanupStats:
-        """Delete versions older than ``older_than``, by default two weeks, and the files that only they reference.
-
-        Parameters
-        ----------
-        older_than: minimum age of versions to delete.
-        retain_versions: number of newest versions to keep regardless of age; without ``older_than``, all others are
-            deleted.
-        delete_unverified: delete unreferenced files even if younger than a week; unsafe while other writers are active.
-        error_if_tagged_old_versions: whether a tag on an old version is an error; otherwise the version is kept.
-        later: options of newer pylance releases; raises for unsupported ones.
-
-        Raises ``WrongTypeError`` if ``older_than`` is not a timedelta.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-cleanup")
-        >>> _ = ds.delete("a > 1")
-        >>> ds.cleanup_old_versions(retain_versions=1).old_versions
-        1
-        """
-        return self._cleanup(locals()).stats
-
-    def _cleanup(self, named: Mapping[str, Any], *, dry_run: bool = False) -> CleanupPlan:
-        """Clean up, given the local variables of :meth:`cleanup_old_versions`."""
-        check_format(named["later"], of="cleanup_old_versions")
-        older_than, retain_versions = named["older_than"], named["retain_versions"]
-        retain = 1 if retain_versions is None else count("retain_versions", retain_versions)
-        if retain < 1:
-            raise OptionError(f"retain_versions must be greater than 0, got {retain}")
-        age = dt.timedelta(days=14 if retain_versions is None else 0) if older_than is None else older_than
-        if not isinstance(age, dt.timedelta):
-            raise WrongTypeError(f"older_than must be a datetime.timedelta, got {older_than!r}")
-        unverified, tagged = (flag(n, named[n]) for n in ("delete_unverified", "error_if_tagged_old_versions"))
-        return cleanup(
-            self.snapshot.store,
-            int(age.total_seconds() * 1000),
-            self.snapshot.runtime,
-            retain=retain,
-            delete_unverified=unverified,
-            error_if_tagged=tagged,
-            dry_run=dry_run,
-        )
-
-    def explain_cleanup_old_versions(
-        self,
-        older_than: dt.timedelta | None = None,
-        retain_versions: int | None = None,
-        *,
-        delete_unverified: bool = False,
-        error_if_tagged_old_versions: bool = True,
-        include_files: bool = False,
-        max_files: int = 1000,
-        **later: Any,
-    ) -> CleanupExplanation:
-        """Explain what :meth:`cleanup_old_versions` would delete.
-
-        With ``include_files``, the result has up to ``max_files`` files.  Other parameters and errors are those of
-        :meth:`cleanup_old_versions`.
-
-        >>> ds = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-explain-cleanup")
-        >>> _ = ds.delete("a > 1")
-        >>> plan = ds.explain_cleanup_old_versions(retain_versions=1, include_files=True)
-        >>> plan.stats.old_versions, [file.kind for file in plan.candidate_files]
-        (1, ['transaction file', 'manifest'])
-        """
-        if count("max_files", max_files) < 1:
-            raise InvalidArgumentError(f"max_files must be positive, got {max_files}")
-        plan = self._cleanup(locals(), dry_run=True)
-        return plan.explanation(self.version, max_files if flag("include_files", include_files) else 0)
-
     @staticmethod
     def drop(
         base_uri: str | os.PathLike[str],
@@ -1336,8 +662,6 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         store = open_store(base_uri, dict(storage_options or {}))
         if not ignored or next(iter(store.list()), None) is not None:
             drop(store)
-
-    # --- commits of distributed jobs ---------------------------------------------------------------------------------
 
     @staticmethod
     def commit(
@@ -1446,35 +770,6 @@ class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
         """
         right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
         return pa.dataset.dataset(self.to_table().join_asof(right, on, by, tolerance, **more))
-
-
-def _with_repeated_ids(rows: pa.Table, columns: ColumnsLike | None) -> pa.Table:
-    """Repeat the id columns that are selected several times, as pylance does."""
-    if columns is None or isinstance(columns, str | Mapping) or len(set(columns)) == len(columns):
-        return rows
-    if not set(columns) <= set(rows.schema.names):  # names in other cases
-        return rows
-    names = [name for i, name in enumerate(columns) if name in PLACES or name not in columns[:i]]
-    return rows.select([*names, *(name for name in rows.schema.names if name not in names)])
-
-
-def _kind(index_type: str | IndexConfig, options: dict[str, Any]) -> tuple[str, int | None]:
-    """Return the name of the kind, and the rows per zone, which are removed from ``options``."""
-    if isinstance(index_type, IndexConfig):
-        options.update(index_type.parameters)
-        index_type = index_type.index_type
-    rows_per_zone = options.pop("rows_per_zone", None)
-    if rows_per_zone is not None:
-        count("rows_per_zone", rows_per_zone, least=1, other_type=WrongTypeError)
-    return str(index_type), rows_per_zone
-
-
-def _layout(options: dict[str, Any], *, of: str) -> dict[str, Any]:
-    """Translate option names to those of ``WriteOptions``; raises for unknown ones."""
-    layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
-    layout |= {**format_of(options), "properties": properties_of(options)}
-    check_format(options, of=of)
-    return layout
 
 
 def _version_row(manifest: Manifest) -> dict[str, Any]:
@@ -1602,21 +897,5 @@ def write_dataset(
         **format,
     )
     reporter = None if progress is None else Reporter(progress)
-    snapshot = _written(store, data_obj, schema, cast(Mode, mode.lower()), runtime, options, reporter)
+    snapshot = written(store, data_obj, schema, cast(Mode, mode.lower()), runtime, options, reporter)
     return LanceDataset.of(Snapshot(store, snapshot.manifest, runtime_with(None)), where, nulls)
-
-
-def _written(
-    store: Store,
-    data: Any,
-    schema: pa.Schema | None,
-    mode: Mode,
-    runtime: Runtime,
-    options: WriteOptions,
-    progress: Reporter | None = None,
-) -> Snapshot:
-    rows_schema, batches = input_rows.stream(data, schema)
-    input_rows.check_metadata(rows_schema)
-    snapshot = write(store, rows_schema, batches, mode, runtime, options, progress=progress)
-    after_commit(snapshot)
-    return snapshot

@@ -119,12 +119,34 @@ class LanceStats:
         return DataStatistics([FieldStatistics(id, size) for id, size in sizes.items()])
 
     def index_stats(self, index_name: str) -> dict[str, Any]:
-        """Return statistics of an index: its metadata, the rows it covers, and cache hits.
+        """Return statistics of an index, the rows and fragments it covers, and cache hits.
 
-        Raises ``UnknownIndexError``, a ``KeyError``.
+        ``index_type`` and the statistics of the kind are those of the first segment; ``indices`` and ``segments`` list
+        those of all segments.  The counts of rows and fragments are for the whole index.  Raises ``UnknownIndexError``,
+        a ``KeyError``.
         """
         snapshot = self._dataset.snapshot
-        numbers = indices.statistics(snapshot, index_name)
+        segments = indices.parts(snapshot, index_name)
+        each = [own_statistics(snapshot, index) for index in segments]
+        rows = [
+            {r.fragment.id: r.num_rows for r in snapshot.readers if r.fragment.id in (i.fragment_bitmap or ())}
+            for i in segments
+        ]
+        indexed = {id: n for of_segment in rows for id, n in of_segment.items()}
+        numbers = {**each[0], "name": index_name}
+        numbers |= dict.fromkeys(("num_indices", "num_segments"), len(segments))
+        numbers |= dict.fromkeys(("indices", "segments"), each)
+        every = {r.fragment.id: r.num_rows for r in snapshot.readers}
+        for kind, some in ("indexed", indexed), ("unindexed", {id: every[id] for id in every.keys() - indexed.keys()}):
+            numbers |= {f"num_{kind}_fragments": len(some), f"num_{kind}_rows": sum(some.values())}
+        numbers["num_indexed_rows_per_delta"] = [sum(of_segment.values()) for of_segment in rows]
         numbers["index_cache_entry_count"] = snapshot.indices.entry_count
         numbers["index_cache_hit_rate"] = snapshot.indices.hit_rate
         return numbers
+
+
+def own_statistics(snapshot: Snapshot, index: IndexMetadata) -> dict[str, Any]:
+    """Return the id of a segment and the statistics in its files; for an unknown kind, only its name."""
+    opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
+    more: dict[str, Any] = {"index_type": indices.kind_of(snapshot, index)} if opened is None else opened.statistics()
+    return {**more, "uuid": str(index.uuid)}

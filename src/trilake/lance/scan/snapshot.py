@@ -6,7 +6,7 @@ the fragment's id and the offset in it; and by row id, which is the address, unl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -371,8 +371,11 @@ class Snapshot:
         if len(reader.deleted_set) > reader.physical_rows:
             raise CorruptLogError("a fragment has more deleted rows than rows", file=uri, fragment=fragment.id)
 
-    def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
+    def commit(
+        self, operation: Operation, read_version: int | None = None, *, properties: Mapping[str, str] | None = None
+    ) -> Snapshot:
         """Commit an operation that was made for ``read_version``, by default this version; return the new snapshot."""
-        begun = transaction.begin(self.version if read_version is None else read_version, operation, self.runtime)
+        made_for = self.version if read_version is None else read_version
+        begun = transaction.begin(made_for, operation, self.runtime, properties)
         base = self.manifest if begun.read_version == self.version else None
         return self.at(transaction.commit(self.store, begun, self.runtime, base=base))
