@@ -20,7 +20,10 @@ from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, choose_version, list_versions
 from trilake.storage.base import Store
-from trilake.table.findings import Depth, NotCheckedError
+from trilake.table.findings import Depth, Finding, NotCheckedError
+
+#: What to do about a broken file or manifest.
+RESTORE = "restore the file from a backup, or an older version of the dataset"
 
 
 @dataclass(frozen=True)
@@ -142,3 +145,10 @@ class LanceContext:
             return files
         at = np.unique(np.linspace(0, len(files) - 1, self.sample).round().astype(int))
         return [files[i] for i in at.tolist()]
+
+    def finding(self, code: str, message: str, of: OpenFile | None = None, **more: Any) -> Finding:
+        """A finding about the version, or about one of its data files; ``more`` are other fields."""
+        if of is not None:
+            more = {"file": of.entry.key, **more, "details": {"fragment": of.fragment.id} | more.get("details", {})}
+        fields: dict[str, Any] = {"help": RESTORE, "version": self.version} | more
+        return Finding(f"lance.{code}", message, **fields)

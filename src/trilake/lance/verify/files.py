@@ -12,19 +12,12 @@ from trilake.lance.v2.rules import violations
 from trilake.lance.verify.context import LanceContext, OpenFile
 from trilake.table.findings import Finding, unreadable
 
-_HELP = "restore the file from a backup, or an older version of the dataset"
-
-
-def _finding(table: LanceContext, code: str, message: str, one: OpenFile) -> Finding:
-    details = {"fragment": one.fragment.id}
-    return Finding(f"lance.{code}", message, _HELP, file=one.entry.key, version=table.version, details=details)
-
 
 def present(table: LanceContext) -> Generator[Finding, None, int]:
     """Every data file exists."""
     for one in table.files:
         if one.size is None:
-            yield _finding(table, "file-missing", "a data file of the version is missing", one)
+            yield table.finding("file-missing", "a data file of the version is missing", one)
     return len(table.files)
 
 
@@ -33,7 +26,7 @@ def sized(table: LanceContext) -> Generator[Finding, None, int]:
     for one in table.files:
         if one.size is not None and one.entry.size_bytes and one.size != one.entry.size_bytes:
             message = f"the file has {one.size:,} bytes, but the manifest says {one.entry.size_bytes:,}"
-            yield _finding(table, "file-size", message, one)
+            yield table.finding("file-size", message, one)
     return len(table.files)
 
 
@@ -41,11 +34,11 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
     """Every data file can be opened: footer, metadata and page table."""
     for one in table.files:
         if one.error is not None:
-            yield _finding(table, "file-unreadable", unreadable("", one.error).message, one)
+            yield table.finding("file-unreadable", unreadable("", one.error).message, one)
         elif isinstance(one.file, V2File):
             for broken in violations(one.file.container):
                 where = "" if broken.column is None else f"column {broken.column}: "
-                yield _finding(table, "file-unreadable", where + broken.message, one)
+                yield table.finding("file-unreadable", where + broken.message, one)
     return len(table.files)
 
 
@@ -58,12 +51,12 @@ def rows(table: LanceContext) -> Generator[Finding, None, int]:
         expected = one.fragment.physical_rows
         if expected and one.file.num_rows != expected:
             message = f"the data file has {one.file.num_rows:,} rows, but its fragment has {expected:,}"
-            yield _finding(table, "fragment-rows", message, one)
+            yield table.finding("fragment-rows", message, one)
         other = first.setdefault(one.fragment.id, one)
         if not isinstance(one.file, V1File) or not isinstance(other.file, V1File):
             continue  # files of 2.x have no batches
         if not np.array_equal(other.file.batch_offsets, one.file.batch_offsets):
-            yield _finding(table, "fragment-rows", f"the data file and {other.entry.key} have different batches", one)
+            yield table.finding("fragment-rows", f"the data file and {other.entry.key} have different batches", one)
     return len(table.files)
 
 
@@ -71,7 +64,7 @@ def deletions_readable(table: LanceContext) -> Generator[Finding, None, int]:
     """Every deletion file exists and is readable."""
     for one in table.deletions:
         if one.error is not None:
-            yield _deletion(table, "unreadable", unreadable("", one.error).message, one.key)
+            yield table.finding("deletion-file-unreadable", unreadable("", one.error).message, file=one.key)
     return len(table.deletions)
 
 
@@ -80,7 +73,7 @@ def deletions_counted(table: LanceContext) -> Generator[Finding, None, int]:
     for one in table.deletions:
         if one.error is None and one.stated and one.count != one.stated:
             message = f"the deletion file has {one.count:,} rows, but the manifest says {one.stated:,}"
-            yield _deletion(table, "count", message, one.key)
+            yield table.finding("deletion-file-count", message, file=one.key)
     return len(table.deletions)
 
 
@@ -89,9 +82,5 @@ def deletions_inside(table: LanceContext) -> Generator[Finding, None, int]:
     for one in table.deletions:
         if one.rows and one.last >= one.rows:
             message = f"the deletion file has row {one.last:,}, but its fragment has only {one.rows:,} rows"
-            yield _deletion(table, "position", message, one.key)
+            yield table.finding("deletion-file-position", message, file=one.key)
     return len(table.deletions)
-
-
-def _deletion(table: LanceContext, what: str, message: str, key: str) -> Finding:
-    return Finding(f"lance.deletion-file-{what}", message, _HELP, file=key, version=table.version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +28,8 @@ _HELP = "build the index again, or drop it with trilake.repair: no rows are lost
 
 
 def _finding(table: LanceContext, code: str, message: str, entry: IndexMetadata) -> Finding:
-    return Finding(
-        f"lance.index-{code}",
-        f"index {entry.name!r}: {message}",
-        _HELP,
-        file=f"_indices/{entry.uuid}",
-        version=table.version,
-        repair=DROP,
-        details={"index": entry.name},
-    )
+    where: dict[str, Any] = {"file": f"_indices/{entry.uuid}", "repair": DROP, "details": {"index": entry.name}}
+    return table.finding(f"index-{code}", f"index {entry.name!r}: {message}", help=_HELP, **where)
 
 
 def entries(table: LanceContext) -> Generator[Finding, None, int]:

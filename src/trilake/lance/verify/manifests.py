@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from trilake.errors import ObjectNotFoundError, TrilakeError
 from trilake.lance.verify.context import LanceContext
@@ -12,6 +15,7 @@ from trilake.table.findings import Finding, unreadable
 
 #: The repair step that restores the copy of the newest manifest.
 COPY_LATEST = "lance.copy-latest-manifest"
+_RESTORE = "restore the manifest from a backup, or an older version of the dataset"
 
 
 def readable(table: LanceContext) -> Generator[Finding, None, int]:
@@ -19,14 +23,8 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
     _ = table.manifests
     for version, error in table.bad_manifests.items():
         finding = unreadable("lance.manifest-unreadable", error)
-        yield Finding(
-            finding.code,
-            finding.message,
-            "restore the manifest from a backup, or read another version",
-            file=table.listing.key(version),
-            version=version,
-            details=finding.details,
-        )
+        help = "restore the manifest from a backup, or read another version"
+        yield replace(finding, help=help, file=table.listing.key(version), version=version)
     return len(table.listing.versions)
 
 
@@ -38,15 +36,10 @@ def latest(table: LanceContext) -> Generator[Finding, None, int]:
         return 0
     newest = table.listing.latest
     if not table.store.read(table.listing.key(newest)).equals(copy):
-        yield Finding(
-            "lance.latest-differs",
-            f"{LATEST} is not a copy of the manifest of version {newest}",
-            "copy it again with trilake.repair: old readers read it as the newest version",
-            severity="warning",
-            file=LATEST,
-            version=newest,
-            repair=COPY_LATEST,
-        )
+        message = f"{LATEST} is not a copy of the manifest of version {newest}"
+        help = "copy it again with trilake.repair: old readers read it as the newest version"
+        where: dict[str, Any] = {"file": LATEST, "version": newest, "repair": COPY_LATEST}
+        yield table.finding("latest-differs", message, help=help, severity="warning", **where)
     return 1
 
 
@@ -59,63 +52,42 @@ def tags(table: LanceContext) -> Generator[Finding, None, int]:
         return 1
     for name, tag in tags.items():
         if tag.version not in table.listing.versions:
-            yield Finding(
-                "lance.tag-wrong",
-                f"the tag {name!r} refers to version {tag.version}, which does not exist",
-                "move the tag to an existing version, or delete it",
-                file=f"{TAGS}/{name}.json",
-                version=tag.version,
-            )
+            message = f"the tag {name!r} refers to version {tag.version}, which does not exist"
+            help = "move the tag to an existing version, or delete it"
+            yield table.finding("tag-wrong", message, help=help, file=f"{TAGS}/{name}.json", version=tag.version)
     return len(tags)
 
 
 def fields(table: LanceContext) -> Generator[Finding, None, int]:
     """Field ids are unique, and every fragment has each field at most once and only fields of the schema."""
-    manifest = table.manifest
-    twice = [n for n, count in Counter(manifest.schema.field_ids).items() if count > 1]
-    for number in twice:
-        yield _wrong(table, "fields", f"two fields have the id {number}")
-    field_ids = set(manifest.schema.field_ids)
-    for fragment in manifest.fragments:
+    wrong = partial(table.finding, "fields-wrong", help=_RESTORE)
+    ids = Counter(table.manifest.schema.field_ids)
+    for number in (n for n, count in ids.items() if count > 1):
+        yield wrong(f"two fields have the id {number}")
+    for fragment in table.manifest.fragments:
         counts = Counter(n for f in fragment.files for n in f.fields)
         for number, count in counts.items():
-            if count > 1 and number in field_ids:
-                yield _wrong(
-                    table,
-                    "fields",
-                    f"fragment {fragment.id} has field {number} in {count} files",
-                    fragment.files[0].key,
-                )
-        if fragment.files and not counts.keys() & field_ids:
-            yield _wrong(table, "fields", f"fragment {fragment.id} has no field of the schema", fragment.files[0].key)
-    return len(field_ids)
-
-
-def _wrong(table: LanceContext, what: str, message: str, file: str | None = None) -> Finding:
-    help_ = "restore the manifest from a backup, or an older version of the dataset"
-    return Finding(f"lance.{what}-wrong", message, help_, file=file, version=table.version)
+            if count > 1 and number in ids:
+                message = f"fragment {fragment.id} has field {number} in {count} files"
+                yield wrong(message, file=fragment.files[0].key)
+        if fragment.files and not counts.keys() & ids.keys():
+            yield wrong(f"fragment {fragment.id} has no field of the schema", file=fragment.files[0].key)
+    return len(ids)
 
 
 def fragments(table: LanceContext) -> Generator[Finding, None, int]:
     """Every fragment has files and at most as many deleted rows as rows, and every data file is used once."""
+    wrong = partial(table.finding, "fragments-wrong", help=_RESTORE)
     manifest = table.manifest
     places = Counter(f.path for fragment in manifest.fragments for f in fragment.files)
     for path, count in places.items():
         if count > 1:
-            yield _wrong(
-                table,
-                "fragments",
-                f"the manifest lists the data file {count} times, so its rows would be duplicated",
-                f"data/{path}",
-            )
+            message = f"the manifest lists the data file {count} times, so its rows would be duplicated"
+            yield wrong(message, file=f"data/{path}")
     for fragment in manifest.fragments:
         deleted = fragment.deletion_file.num_deleted_rows if fragment.deletion_file is not None else 0
         if fragment.physical_rows and deleted > fragment.physical_rows:
-            yield _wrong(
-                table,
-                "fragments",
-                f"fragment {fragment.id} has {fragment.physical_rows} rows, but {deleted} deleted rows",
-            )
+            yield wrong(f"fragment {fragment.id} has {fragment.physical_rows} rows, but {deleted} deleted rows")
         if not fragment.files:
-            yield _wrong(table, "fragments", f"fragment {fragment.id} has no data file")
+            yield wrong(f"fragment {fragment.id} has no data file")
     return len(manifest.fragments)

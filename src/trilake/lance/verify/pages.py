@@ -18,6 +18,8 @@ from trilake.lance.v1.statistics import trusted
 from trilake.lance.verify.context import LanceContext, OpenFile
 from trilake.table.findings import Finding, unreadable
 
+_HELP = "restore the file from a backup, or write its rows again"
+
 
 @dataclass
 class Pages:
@@ -48,7 +50,7 @@ def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
         try:
             stated = dict(trusted(file.statistics(), table.manifest.schema, np.diff(offsets).tolist()))
         except (TrilakeError, OSError, ValueError) as e:
-            pages.untrue.append(_finding(table, "statistics-differ", unreadable("", e).message, one, None, None))
+            pages.untrue.append(table.finding("statistics-differ", unreadable("", e).message, one, help=_HELP))
     for batch, (start, stop) in enumerate(pairwise(offsets.tolist())):
         pages.batches += 1
         values = _decoded(table, file, (batch, start, stop), one, pages)
@@ -58,7 +60,8 @@ def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
             column = _at(values, path)
             wrong = None if column is None else _wrong_statistic(column, stats, batch)
             if wrong is not None:
-                pages.untrue.append(_finding(table, "statistics-differ", wrong, one, ".".join(path), batch))
+                at = {"column": ".".join(path), "details": {"batch": batch}}
+                pages.untrue.append(table.finding("statistics-differ", wrong, one, help=_HELP, **at))
 
 
 def _decoded(
@@ -71,7 +74,8 @@ def _decoded(
     except (TrilakeError, OSError, ValueError) as e:  # Arrow errors are ValueErrors
         errors = {f.name: error for f in file.schema.fields if (error := _error(file, start, stop, f.name)) is not None}
         for name, error in errors.items() or [(None, e)]:
-            pages.damaged.append(_finding(table, "page-unreadable", unreadable("", error).message, one, name, batch))
+            at = {"column": name, "details": {"batch": batch}}
+            pages.damaged.append(table.finding("page-unreadable", unreadable("", error).message, one, help=_HELP, **at))
         return None
     return values
 
@@ -113,21 +117,6 @@ def _wrong_statistic(values: pa.Array, stats: ColumnStats, batch: int) -> str | 
         if bound.is_valid and beyond(true[side], bound).as_py():
             return f"the {side} value is {true[side].as_py()!r:.100}, but the statistics say {bound.as_py()!r:.100}"
     return None
-
-
-def _finding(
-    table: LanceContext, code: str, message: str, one: OpenFile, column: str | None, batch: int | None
-) -> Finding:
-    details = {"fragment": one.fragment.id} | ({} if batch is None else {"batch": batch})
-    return Finding(
-        f"lance.{code}",
-        message,
-        "restore the file from a backup, or write its rows again",
-        file=one.entry.key,
-        version=table.version,
-        column=column,
-        details=details,
-    )
 
 
 def readable(table: LanceContext) -> Generator[Finding, None, int]:
