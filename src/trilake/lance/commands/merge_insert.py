@@ -70,6 +70,16 @@ class MergeInsert:
     write_mode: WriteMode = "auto"
     use_index: bool = True
 
+    def check(self) -> MergeInsert:
+        """Return the actions.  Raises ``InvalidArgumentError`` if there are none, or if they conflict."""
+        of_matched = self.update, self.delete_matched, self.fail_matched
+        if not any((*of_matched, self.insert, self.delete_unmatched)):
+            help = "add one: when_matched_update_all() of the builder, or update=True of MergeInsert"
+            raise InvalidArgumentError("the merge insert has no actions", help=help)
+        if sum(of_matched) > 1:
+            raise InvalidArgumentError("only one of update, delete and fail may apply to matched rows")
+        return self
+
 
 @dataclass
 class MergeStats:

@@ -108,7 +108,7 @@ class MergeInsertBuilder(PublicNames):
 
     def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
         """Run the merge and return the numbers of inserted, updated and deleted rows."""
-        what, source, dataset = self._checked(), input_rows.table(data_obj, schema), self._dataset
+        what, source, dataset = self._what.check(), input_rows.table(data_obj, schema), self._dataset
         done, stats = merge_insert(dataset.snapshot, what, source, nulls=dataset.nulls, retries=self._retries)
         dataset.moved(done)
         return asdict(stats)
@@ -127,7 +127,7 @@ class MergeInsertBuilder(PublicNames):
         return Transaction(dataset.snapshot.version, converted), asdict(stats)
 
     def _planned(self, data_obj: Any, schema: pa.Schema | None, written: list[Fragment]) -> tuple[Update, MergeStats]:
-        what, source = self._checked(), input_rows.table(data_obj, schema)
+        what, source = self._what.check(), input_rows.table(data_obj, schema)
         snapshot = self._dataset.snapshot
         snapshot.manifest.check_writable(snapshot.store.uri)
         with discarded_on_failure(snapshot.store, written):
@@ -163,7 +163,7 @@ class MergeInsertBuilder(PublicNames):
         schema: schema of the source, by default that of the dataset.
         verbose: has no effect.
         """
-        what, dataset = self._checked(), self._dataset
+        what, dataset = self._what.check(), self._dataset
         matched = (
             "UpdateAll" if what.update else "Delete" if what.delete_matched else "Fail" if what.fail_matched else ""
         )
@@ -185,15 +185,3 @@ class MergeInsertBuilder(PublicNames):
                 f"    LanceRead: uri={dataset.uri}, num_fragments={len(dataset.snapshot.readers)}",
             ]
         )
-
-    def _checked(self) -> MergeInsert:
-        """Return the actions.  Raises ``InvalidArgumentError`` if there are none, or if they conflict."""
-        w = self._what
-        if not any((w.update, w.delete_matched, w.fail_matched, w.insert, w.delete_unmatched)):
-            raise InvalidArgumentError(
-                "the merge insert has no actions",
-                help="call when_matched_update_all, when_not_matched_insert_all or another when_ method",
-            )
-        if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
-            raise InvalidArgumentError("only one of update, delete and fail may apply to matched rows")
-        return w

@@ -113,12 +113,7 @@ def _check(snapshot: Snapshot, source: DataFrame, clauses: MergeInsert, keys: Se
             f"the source has the columns {', '.join(source.columns)}, but the dataset has {', '.join(names)}",
             help="add the missing columns to the source",
         )
-    if sum((clauses.update, clauses.delete_matched, clauses.fail_matched)) > 1:
-        raise InvalidArgumentError("only one of the when_matched clauses (update, delete, fail) can be used")
-    if not any(
-        (clauses.update, clauses.delete_matched, clauses.fail_matched, clauses.insert, clauses.delete_unmatched)
-    ):
-        raise InvalidArgumentError("the merge has no clauses", help="add a clause for matched or unmatched rows")
+    clauses.check()
     snapshot.filter(clauses.delete_if)
     parse_filter(clauses.update_if, pair_schema(snapshot.schema))
 
