@@ -24,7 +24,7 @@ from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.file import types
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import FIRST, StorageVersion
-from trilake.lance.index.files import PagedFile, ReadCache, open_file, read_whole, write_file
+from trilake.lance.index.files import ReadCache, open_file, read_whole, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex, between, mask_of, plain_values
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
@@ -33,6 +33,8 @@ from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
 PAGE_ROWS = 4096
+#: Maximum rows of a page.
+_LARGEST_PAGE = 1 << 20
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 LOOKUP, DATA = "page_lookup.lance", "page_data.lance"
 #: Key of the lookup's schema metadata: CRC-32 of the lookup and of each page, hexadecimal; an extension of trilake.
@@ -48,10 +50,14 @@ class BTreeIndex(ScalarIndex):
 
     kind = "BTree"
 
-    def __init__(self, data: V1File | PagedFile, lookup: pa.RecordBatch, checksums: Sequence[int] = ()) -> None:
+    def __init__(
+        self, data: V1File | V2File, edges: Sequence[int], lookup: pa.RecordBatch, checksums: Sequence[int] = ()
+    ) -> None:
         self._data = data
+        #: First row of each page, and one at or after the last row.
+        self._edges = edges
         self.cache = ReadCache()
-        self.has_nulls = isinstance(data, PagedFile)
+        self.has_nulls = isinstance(data, V2File)
         #: Checksums of the pages; empty if the file has none.
         self._checksums = checksums
         self._checked: set[int] = set()
@@ -63,9 +69,9 @@ class BTreeIndex(ScalarIndex):
     @classmethod
     def open(cls, store: Store, folder: str) -> BTreeIndex:
         """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
-        lookup_file, opened = open_file(store, f"{folder}/{LOOKUP}"), open_file(store, f"{folder}/{DATA}")
+        lookup_file, data = open_file(store, f"{folder}/{LOOKUP}"), open_file(store, f"{folder}/{DATA}")
         lookup = read_whole(lookup_file)
-        data = opened if isinstance(opened, V1File) else PagedFile(opened, _page_rows(lookup_file))
+        edges = data.batch_offsets.tolist() if isinstance(data, V1File) else _edges(data, lookup_file)
         names = lookup.schema.names, data.schema.names
         if names != (LOOKUP_COLUMNS, ["values", _IDS[isinstance(data, V1File)]]):
             raise CorruptFileError(f"the index files have unexpected columns: {names}", file=lookup_file.file)
@@ -73,7 +79,7 @@ class BTreeIndex(ScalarIndex):
         if len(kinds) > 1 or lookup.schema.types[2:] != [pa.uint32()] * 2:
             raise CorruptFileError("the index files have different value types", file=lookup_file.file)
         pages = lookup["page_idx"].to_numpy(zero_copy_only=False)
-        if data.schema.fields[1].arrow_type != pa.uint64() or not np.array_equal(pages, np.arange(data.num_batches)):
+        if data.schema.fields[1].arrow_type != pa.uint64() or not np.array_equal(pages, np.arange(len(edges) - 1)):
             raise CorruptFileError(
                 "pages of the index are missing or duplicated, or have no row ids", file=data.file, help=REMAKE
             )
@@ -83,7 +89,7 @@ class BTreeIndex(ScalarIndex):
         turns = pa.array(np.arange(2 * len(low)).reshape(2, -1).T.ravel())  # interleave low and high
         if len(low) and not _ascends(_ordered(pa.concat_arrays([low, high]).take(turns))):
             raise CorruptFileError("the page bounds of the index are not sorted", file=lookup_file.file, help=REMAKE)
-        return cls(data, lookup, _checksums(lookup_file, lookup))
+        return cls(data, edges, lookup, _checksums(lookup_file, lookup))
 
     @property
     def num_rows(self) -> int:
@@ -180,7 +186,7 @@ class BTreeIndex(ScalarIndex):
 
     def read(self) -> pa.Table:
         """Read all values with their row ids, sorted."""
-        batches = [self._page(i) for i in range(self._data.num_batches)]
+        batches = [self._page(i) for i in range(len(self._edges) - 1)]
         return pa.Table.from_batches(batches, self._data.schema.to_arrow()).rename_columns(["values", "row_ids"])
 
     def _page(self, number: int) -> pa.RecordBatch:
@@ -188,7 +194,8 @@ class BTreeIndex(ScalarIndex):
         cached: pa.RecordBatch | None = self.cache.get(self._data.file, number)
         if cached is not None:
             return cached
-        batch = self._data.read_batch(number)
+        start, stop = self._edges[number : number + 2]
+        batch = self._data.read_rows(start, min(stop, self.num_rows), self._data.schema)
         if number not in self._checked:  # checked once, as files do not change
             if self._checksums:
                 sound = page_checksum(self._data.schema, batch) == self._checksums[number]
@@ -263,11 +270,12 @@ def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
     return checksum
 
 
-def _page_rows(lookup_file: V1File | V2File) -> int:
+def _edges(data: V2File, lookup_file: V1File | V2File) -> Sequence[int]:
     rows_per_page = lookup_file.schema.metadata.get(BATCH_SIZE, str(PAGE_ROWS).encode())
-    if not rows_per_page.isdigit():
+    size = int(rows_per_page[:10]) if rows_per_page.isdigit() else 0
+    if not 1 <= size <= _LARGEST_PAGE:
         raise CorruptFileError(f"invalid page size of the index: {rows_per_page!r}", file=lookup_file.file, help=REMAKE)
-    return int(rows_per_page[:10])
+    return range(0, data.num_rows + size, size)
 
 
 def _checksums(lookup_file: V1File | V2File, lookup: pa.RecordBatch) -> list[int]:

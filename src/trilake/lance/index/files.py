@@ -20,9 +20,6 @@ from trilake.storage.base import Store
 
 #: Maximum rows per byte of a file that is read completely; real encodings are less dense.
 _ROWS_PER_BYTE = 64
-#: Maximum rows of a page.
-_LARGEST_PAGE = 1 << 20
-
 
 #: Default cache size in bytes.
 CACHE_BYTES = 1 << 26
@@ -73,26 +70,6 @@ class ReadCache:
             self._used -= self._entries.popitem(last=False)[1][1]
 
 
-class PagedFile:
-    """A file of version 2.x with pages of equal size."""
-
-    def __init__(self, file: V2File, page_rows: int) -> None:
-        if not 1 <= page_rows <= _LARGEST_PAGE:
-            raise CorruptFileError(f"invalid page size of the index: {page_rows}", file=file.file)
-        self._file, self._page_rows = file, page_rows
-        #: Name of the file for errors.
-        self.file = file.file
-        #: Schema of the file.
-        self.schema = file.schema
-        #: Number of rows and of pages.
-        self.num_rows, self.num_batches = file.num_rows, -(-file.num_rows // page_rows)
-
-    def read_batch(self, number: int) -> pa.RecordBatch:
-        """Read a page.  Raises ``CorruptFileError``."""
-        start = number * self._page_rows
-        return self._file.read_rows(start, min(start + self._page_rows, self.num_rows))
-
-
 def open_file(store: Store, key: str) -> V1File | V2File:
     """Open a file of any version.
 
@@ -117,10 +94,9 @@ def read_whole(file: V1File | V2File) -> pa.RecordBatch:
     """Read all rows of a small file.  Raises ``CorruptFileError``."""
     if isinstance(file, V2File):
         check_rows(file)
-        return file.read_rows(0, file.num_rows)
-    batches = [file.read_batch(i) for i in range(file.num_batches)]
-    table = pa.Table.from_batches(batches, file.schema.to_arrow()).combine_chunks().to_batches()
-    return table[0] if table else pa.RecordBatch.from_pylist([], file.schema.to_arrow())
+    if not file.num_rows:
+        return pa.RecordBatch.from_pylist([], file.schema.to_arrow())
+    return file.read_rows(0, file.num_rows, file.schema)
 
 
 def check_rows(file: V2File) -> None:

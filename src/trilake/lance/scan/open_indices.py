@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import Any
-from uuid import UUID
 
 from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
 from trilake.lance.index.bitmap import BitmapIndex, LabelListIndex
@@ -51,11 +48,11 @@ class OpenIndices:
             )
         self._bases = bases
         self._size = CACHE_SIZE if size is None else size
-        self._open: OrderedDict[tuple[type[Any], UUID], Any] = OrderedDict()
+        self._whole = ReadCache(max(self._size, 1))
         self._partitions = ReadCache(self._size)
         self._pages = ReadCache(min(self._size * _PAGE_BYTES, CACHE_BYTES))
-        self._lock = threading.Lock()
-        self._hits = self._requests = 0
+        #: Keys of the indices that cannot be opened.
+        self._unknown: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenIndices, (self._bases, self._size)  # a task opens what it needs
@@ -74,40 +71,30 @@ class OpenIndices:
         return index
 
     def _opened(self, kind: Any, entry: IndexMetadata) -> Any:
-        key = kind, entry.uuid
-        with self._lock:
-            if key in self._open:
-                index = self._open[key]
-                self._open.move_to_end(key)
-                if index is not None:
-                    self._requests += 1
-                    self._hits += 1
-                return index
-        try:
-            index = kind.open(*self._bases.index_folder(entry))
-        except (UnsupportedProtocolError, MissingFileError):
-            index = None
-        with self._lock:
-            index = self._open.setdefault(key, index)
+        key = f"{kind.__name__} {entry.uuid}"
+        if key in self._unknown:
+            return None
+        index = self._whole.get(key, 0)
+        if index is None:
+            try:
+                index = kind.open(*self._bases.index_folder(entry))
+            except (UnsupportedProtocolError, MissingFileError):
+                self._unknown.add(key)
+                return None
             if isinstance(index, VectorIndex):
                 index.partitions = self._partitions
-            elif index is not None:
+            else:
                 index.cache = self._pages
-            self._requests += index is not None
-            while self._whole() > max(self._size, 1):
-                self._open.popitem(last=False)
-            self._partitions.resize(max(self._size - self._whole(), 1))
-            return index
-
-    def _whole(self) -> int:
-        return sum(index is not None for index in self._open.values())
+            self._whole.keep(key, 0, index)
+            self._partitions.resize(max(self._size - len(self._whole), 1))
+        return index
 
     @property
     def entry_count(self) -> int:
-        return self._whole() + len(self._partitions)
+        return len(self._whole) + len(self._partitions)
 
     @property
     def hit_rate(self) -> float:
         """The share of requests that found an open index or partition."""
-        requests = self._requests + self._partitions.requests
-        return (self._hits + self._partitions.hits) / requests if requests else 0.0
+        requests = self._whole.requests + self._partitions.requests
+        return (self._whole.hits + self._partitions.hits) / requests if requests else 0.0
