@@ -14,6 +14,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtoc
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
 from trilake.lance.file.types import DEDICATED, DESCRIPTION_V2, EXTERNAL, INLINE, PACKED, side_file
+from trilake.lance.file.view import with_items
 from trilake.lance.v2.encode_options import whole_number
 from trilake.lance.v2.encode_values import Strings, copy_strings
 from trilake.storage.base import Store, WriteGroup
@@ -42,10 +43,10 @@ class BlobWriter:
         array = storage_array(array)
         if field.is_blob:
             return self._describe(array, field)
-        missing = array.is_null() if array.null_count else None
         if pt.is_struct(array.type):
             children = [self.replace(array.field(i), child) for i, child in enumerate(field.children)]
             fields = [pa.field(f.name, child.type, f.nullable) for f, child in zip(array.type, children, strict=True)]
+            missing = array.is_null() if array.null_count else None
             return pa.StructArray.from_arrays(children, fields=fields, mask=missing)
         if self._minor < 2 or not (pt.is_list(array.type) or pt.is_large_list(array.type)):
             raise UnsupportedProtocolError(
@@ -53,11 +54,7 @@ class BlobWriter:
                 help='use lists or structs, and data_storage_version="2.2"',
                 column=field.name,
             )
-        first = array.offsets[0].as_py()
-        values = array.values.slice(first, array.offsets[-1].as_py() - first)
-        offsets = pa.array(array.offsets.to_numpy() - array.offsets.type.to_pandas_dtype()(first))
-        kind = pa.ListArray if pt.is_list(array.type) else pa.LargeListArray
-        return kind.from_arrays(offsets, self.replace(values, field.children[0]), mask=missing)
+        return with_items(array, lambda items: self.replace(items, field.children[0]))
 
     def close(self) -> None:
         """Finish the side files."""
