@@ -18,7 +18,6 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_changes import change_type, replace_columns
-from trilake.delta.metadata.schema_changes import dependents
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import has_feature
@@ -344,23 +343,6 @@ def test_same_field_name_is_added_to_two_structs() -> None:
     assert change.metadata.schema.names == ["x", "y", "z"]
     with pytest.raises(InvalidArgumentError, match=r"column x\.z already exists"):
         alter.add_columns(Protocol(1, 2), both, [*columns, alter.NewColumn(z, ("X",))], new_id=lambda: str(uuid4()))
-
-
-def test_dependents_of_a_column() -> None:
-    m = table(
-        StructField("a", LONG, metadata={"delta.invariants": '{"expression":{"expression":"a > 3"}}'}),
-        StructField("b", LONG, metadata={"delta.generationExpression": "year(`D ate`) + 1"}),
-        StructField("D ate", PrimitiveType("date")),
-        StructField("s", StructType((StructField("a", LONG), StructField("c", LONG)))),
-        constraints__one="b <> 'a' and s.c > 0",
-    )
-    result = {p: len(dependents(m, p)) for p in [("a",), ("b",), ("D ate",), ("s",), ("s", "a"), ("s", "c"), ("c",)]}
-    assert result == {("a",): 1, ("b",): 1, ("D ate",): 1, ("s",): 1, ("s", "a"): 0, ("s", "c"): 1, ("c",): 1}
-
-
-def test_dependents_of_a_deltalake_constraint() -> None:
-    m = table(StructField("Price", LONG), StructField("b", LONG), constraints__one='"Price" >= 0')
-    assert [len(dependents(m, (c,))) for c in ("Price", "b")] == [1, 0]
 
 
 def test_type_widening_preview_records_the_version() -> None:

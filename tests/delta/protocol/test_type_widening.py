@@ -5,18 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from trilake.delta.protocol.actions import Protocol
-from trilake.delta.protocol.schema import StructType, from_arrow, parse_primitive
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.schema import StructField, StructType, from_arrow, parse_primitive
 from trilake.delta.protocol.type_widening import (
     TYPE_CHANGES,
+    AutomaticWidening,
     can_widen,
+    check_type_changes,
     has_type_changes,
     only_preview,
     record_changes,
     type_changes,
-    widens_by_itself,
     without_type_changes,
 )
+from trilake.errors import UnsupportedProtocolError
 
 TYPES = [
     *("byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "boolean"),
@@ -45,9 +47,18 @@ def test_allowed_type_changes(old: str) -> None:
 
 @pytest.mark.parametrize("old", TYPES)
 def test_automatic_type_changes(old: str) -> None:
-    result = [new for new in TYPES if widens_by_itself(parse_primitive(old), parse_primitive(new))]
-    other_kind = ("double", "decimal") if old in ("byte", "short", "integer", "long") else ()
-    assert sorted(result) == sorted(t for t in WIDER.get(old, "").split() if not t.startswith(other_kind or "-"))
+    def allowed(automatic: AutomaticWidening) -> list[str]:
+        return sorted(new for new in TYPES if automatic.allows(parse_primitive(old), parse_primitive(new)))
+
+    wider, integers = sorted(WIDER.get(old, "").split()), ("byte", "short", "integer", "long")
+    same_family = [t for t in wider if old not in integers or t in integers]
+    assert allowed(AutomaticWidening()) == wider
+    assert allowed(AutomaticWidening("same_family_type")) == same_family
+    assert allowed(AutomaticWidening("never")) == []
+    # Iceberg keeps the scale of decimals, and dates.
+    scales = {t: t.split(",")[1] for t in TYPES if "," in t}
+    kept = [t for t in same_family if old != "date" and scales.get(t) == scales.get(old)]
+    assert allowed(AutomaticWidening(iceberg_only=True)) == kept
 
 
 def schema(number: pa.DataType, key: pa.DataType) -> StructType:
@@ -87,3 +98,26 @@ def test_only_the_preview_feature() -> None:
     both = ("typeWidening", "typeWidening-preview")
     assert not only_preview(Protocol(3, 7, both, both))
     assert not only_preview(Protocol(1, 2))
+
+
+def changed(kind: str, old: str, new: str, path: str | None = None) -> Metadata:
+    """Metadata whose column ``s.a`` has this type, and records that change."""
+    change = {"fromType": old, "toType": new} | ({"fieldPath": path} if path else {})
+    field = StructField("a", parse_primitive(kind), True, {TYPE_CHANGES: [change]})
+    return Metadata("t", StructType((StructField("s", StructType((field,))),)).json())
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"), [("long", "integer", "long"), ("string", "char(4)", "varchar(4)"), ("date", "date", "date")]
+)
+def test_tables_with_supported_type_changes_can_be_read(kind: str, old: str, new: str) -> None:
+    check_type_changes(changed(kind, old, new), uri="t", version=1)
+
+
+def test_tables_with_unsupported_type_changes_are_rejected() -> None:
+    """Files of the older type were read as if the change were allowed."""
+    with pytest.raises(UnsupportedProtocolError, match=r"s\.a was changed from integer to boolean") as e:
+        check_type_changes(changed("boolean", "integer", "boolean"), uri="t", version=1)
+    assert e.value.condition == "DELTA_UNSUPPORTED_TYPE_CHANGE_IN_SCHEMA"
+    with pytest.raises(UnsupportedProtocolError, match=r"s\.a\.element was changed from long to integer"):
+        check_type_changes(changed("integer", "long", "integer", "element"), uri="t", version=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped
 from trilake.delta.protocol.schema import StructField, StructType, from_arrow, parse_primitive
 from trilake.delta.protocol.schema_edit import nested_fields
-from trilake.delta.protocol.type_widening import type_changes
+from trilake.delta.protocol.type_widening import AutomaticWidening, WideningMode, type_changes
 from trilake.delta.rules.schema_merge import merge, merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
@@ -102,7 +103,10 @@ def test_cast_values_may_have_different_primitive_types() -> None:
 def test_types_widen_if_allowed() -> None:
     old = s(a=I8, b=pa.list_(pa.float32()), c=pa.decimal128(10, 2), d=I32, e=I32)
     rows = s(a=I64, b=pa.list_(pa.float64()), c=pa.decimal128(12, 3), d=pa.float64(), e=I8)
-    assert str(merge(old, rows, widen=True)) == "struct<a:long,b:array<double>,c:decimal(12,3),d:integer,e:integer>"
+    assert (
+        str(merge(old, rows, widening=AutomaticWidening("same_family_type")))
+        == "struct<a:long,b:array<double>,c:decimal(12,3),d:integer,e:integer>"
+    )
 
 
 def test_string_length_limits_are_merged() -> None:
@@ -135,6 +139,39 @@ def test_merged_metadata_with_mapping_and_widening() -> None:
     assert new.configuration[MAX_COLUMN_ID] == "2"
     assert after.reader_features == ("columnMapping", "timestampNtz", "typeWidening")
     assert merged_metadata(after, new, s(T=pa.timestamp("us")), version=6, new_id=fresh_id) == (after, new)
+
+
+@pytest.mark.parametrize(
+    ("column", "condition"),
+    [
+        ("checked", "DELTA_CONSTRAINT_DATA_TYPE_MISMATCH"),
+        ("base", "DELTA_GENERATED_COLUMNS_DATA_TYPE_MISMATCH"),
+        ("nested", "DELTA_CONSTRAINT_DATA_TYPE_MISMATCH"),
+        ("listed", "DELTA_CONSTRAINT_DATA_TYPE_MISMATCH"),
+        ("id", "DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"),
+        ("free", None),
+    ],
+)
+def test_columns_that_rules_use_are_not_widened(column: str, condition: str | None) -> None:
+    """Types were widened, so existing rows could violate the rule: ``hash(base)`` differs for another type."""
+    generated = StructField("g", parse_primitive("integer"), True, {"delta.generationExpression": "hash(base)"})
+    identity = StructField("id", parse_primitive("long"), True, {"delta.identity.start": 1, "delta.identity.step": 1})
+    columns = s(checked=I32, base=I32, nested=struct(x=I32, y=I32), listed=pa.list_(I32), free=I32).fields
+    rules = {"constraints__a": "checked > 0", "constraints__b": "nested.x > 0", "constraints__c": "listed[0] > 0"}
+    start = table(StructType((*columns, generated, identity)), enableTypeWidening="true", **rules)
+    decimal = pa.decimal128(20, 0)
+    rows = {"nested": s(nested=struct(x=I64)), "listed": s(listed=pa.list_(I64)), "id": s(id=decimal)}
+    protocol = Protocol(3, 7, ("typeWidening",), ("typeWidening", "checkConstraints", "generatedColumns"))
+
+    def merge_rows(rows: StructType) -> Metadata:
+        return merged_metadata(protocol, start, rows, version=1, new_id=fresh_id)[1]
+
+    if condition is None:
+        assert merge_rows(s(free=I64, nested=struct(y=I64))).schema.field("free").type == parse_primitive("long")
+        return
+    with pytest.raises(InvalidArgumentError) as e:
+        merge_rows(rows.get(column, s(**{column: I64})))
+    assert e.value.condition == condition
 
 
 def test_widening_preview_records_the_version() -> None:
@@ -200,14 +237,14 @@ types = st.recursive(
 schemas = st.dictionaries(st.sampled_from("abcd"), types, min_size=1).map(lambda d: s(**d))
 
 
-@given(schemas, schemas, st.booleans())
-def test_merge_is_lossless_and_stable(old: StructType, rows: StructType, widen: bool) -> None:
+@given(schemas, schemas, st.builds(AutomaticWidening, st.sampled_from(get_args(WideningMode))))
+def test_merge_is_lossless_and_stable(old: StructType, rows: StructType, widening: AutomaticWidening) -> None:
     try:
-        merged = merge(old, rows, widen=widen)
+        merged = merge(old, rows, widening=widening)
     except SchemaMismatchError:
         return
     assert merged.names[: len(old.fields)] == old.names
     assert {n.lower() for n in merged.names} == {n.lower() for n in (*old.names, *rows.names)}
-    assert merge(merged, rows, widen=widen) == merged
-    assert merge(merged, old, widen=widen) == merged
-    assert merge(old, old, widen=widen) == old
+    assert merge(merged, rows, widening=widening) == merged
+    assert merge(merged, old, widening=widening) == merged
+    assert merge(old, old, widening=widening) == old

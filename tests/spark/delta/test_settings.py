@@ -178,7 +178,6 @@ def test_session_allows_rows_outside_of_replace_where(session: SparkSession, tmp
 _REJECTED = (
     ("schema.typeCheck.enabled", "false"),
     ("generatedColumn.allowNullable", "false"),
-    ("typeWidening.allowAutomaticWidening", "always"),
 )
 
 
@@ -198,6 +197,60 @@ def test_unsupported_settings_are_rejected_before_writing(session: SparkSession,
         df.write.bucketBy(2, "n").format("delta").saveAsTable("settings_buckets")
     with pytest.raises(AnalysisException, match="clusterBy"):
         df.write.clusterBy("n").format("lance").mode("append").save(str(tmp_path / "l"))
+
+
+def _number_types(path: str) -> list[str]:
+    return [str(f.type) for f in trilake.open(path).schema]
+
+
+@pytest.mark.parametrize(
+    ("value", "types"),
+    [
+        (None, ["int64", "double", "decimal128(20, 0)"]),
+        ("ALWAYS", ["int64", "double", "decimal128(20, 0)"]),
+        ("same_family_type", ["int64", "int32", "int32"]),
+        ("never", ["int32", "int32", "int32"]),
+    ],
+)
+def test_automatic_widening(session: SparkSession, tmp_path: Path, value: str | None, types: list[str]) -> None:
+    """The setting was rejected, and types were never widened to another kind of number: 1.5 was stored as 1."""
+    trilake.install(session)
+    rows = session.sql("SELECT 1L AS a, 1.5D AS b, CAST(2 AS DECIMAL(20, 0)) AS c")
+    rows.createOrReplaceTempView("wide_rows")
+    settings = {} if value is None else {"typeWidening.allowAutomaticWidening": value}
+    try:
+        for how in ("insertInto", "INSERT", "MERGE"):
+            path = str(tmp_path / how)
+            session.sql(
+                f"CREATE TABLE delta.`{path}` (a INT, b INT, c INT) USING delta"
+                " TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+            )
+            with _set(session, **settings, **{"schema.autoMerge.enabled": "true"}):
+                if how == "insertInto":
+                    session.sql(f"CREATE TABLE widened USING delta LOCATION '{path}'")
+                    rows.write.insertInto("widened")
+                elif how == "INSERT":
+                    session.sql(f"INSERT INTO delta.`{path}` SELECT * FROM wide_rows")
+                else:
+                    session.sql(
+                        f"MERGE INTO delta.`{path}` t USING wide_rows s ON false WHEN NOT MATCHED THEN INSERT *"
+                    )
+            assert _number_types(path) == types
+            [row] = session.read.format("delta").load(path).collect()
+            assert list(row) == [1, 1.5 if types[1] == "double" else 1, 2]
+    finally:
+        session.sql("DROP TABLE IF EXISTS widened")
+        session.catalog.dropTempView("wide_rows")
+        trilake.uninstall(session)
+
+
+def test_invalid_automatic_widening_is_rejected(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    df = _frame(session, ("a", 1))
+    df.write.format("delta").save(path)
+    wrong = {"typeWidening.allowAutomaticWidening": "sometimes"}
+    with _set(session, **wrong), pytest.raises(AnalysisException, match="same_family_type or never, got 'sometimes'"):
+        df.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
 
 
 def test_cluster_by_creates_a_clustered_table(session: SparkSession, tmp_path: Path) -> None:

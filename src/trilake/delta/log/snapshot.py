@@ -35,6 +35,7 @@ from trilake.delta.protocol.column_mapping import check_mode
 from trilake.delta.protocol.features import check_mapping_listed, check_readable
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.type_widening import TYPE_CHANGES, check_type_changes
 from trilake.errors import CorruptLogError, MissingMetadataError
 from trilake.expr.terms.engine import Query
 
@@ -392,3 +393,5 @@ def check_readable_head(head: Head) -> None:
     check_readable(head.protocol, uri=head.uri, version=head.version)
     check_mode(head.metadata, uri=head.uri, version=head.version)
     check_mapping_listed(head.protocol, head.metadata, uri=head.uri, version=head.version)
+    if TYPE_CHANGES in head.metadata.schema_string:
+        check_type_changes(head.metadata, uri=head.uri, version=head.version)

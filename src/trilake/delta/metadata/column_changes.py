@@ -21,7 +21,6 @@ from trilake.delta.metadata.schema_changes import (
     NewColumn,
     add_columns,
     change_of_column,
-    check_free_of_rules,
     drop_columns,
     enclosing_column,
     logged_column,
@@ -31,7 +30,9 @@ from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import (
+    ArrayType,
     DataType,
+    MapType,
     PrimitiveType,
     StructField,
     StructType,
@@ -53,6 +54,7 @@ from trilake.delta.protocol.schema_edit import (
 from trilake.delta.protocol.sql_types import parse_sql_type, with_limits, without_limits
 from trilake.delta.protocol.voids import has_void, is_void
 from trilake.delta.rules.defaults import JudgeDefault
+from trilake.delta.rules.dependents import check_free_of_rules
 from trilake.delta.rules.identity import IdentityColumn, identity_columns, updated_schema
 from trilake.errors import InvalidArgumentError, stating
 
@@ -101,9 +103,7 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
             f"the type of column {format_path(names)} cannot change from {before} to {after}",
             help="types can only be widened; otherwise rewrite the column",
             column=format_path(names),
-            condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
-            if _upcasts(before, after)
-            else "NOT_SUPPORTED_CHANGE_COLUMN",
+            condition=_rejected_change(before, after),
         )
     if not type_widening.enabled(metadata):
         raise InvalidArgumentError(
@@ -112,6 +112,15 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
             column=format_path(names),
             condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
         )
+
+
+def _rejected_change(before: DataType, after: DataType) -> str:
+    """The condition of a change that is not a widening."""
+    for kind, name in ((StructType, "STRUCT"), (MapType, "MAP"), (ArrayType, "ARRAY")):
+        if isinstance(after, kind):
+            return f"CANNOT_UPDATE_FIELD.{name}_TYPE"
+    upcasts = _upcasts(before, after)
+    return "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP" if upcasts else "NOT_SUPPORTED_CHANGE_COLUMN"
 
 
 def _upcasts(before: DataType, after: DataType) -> bool:
@@ -252,6 +261,7 @@ _REJECTED = "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
 _OF_TYPES: dict[str | None, str] = {
     "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP": _REJECTED,
     "NOT_SUPPORTED_CHANGE_COLUMN": _REJECTED,
+    **{f"CANNOT_UPDATE_FIELD.{kind}_TYPE": _REJECTED for kind in ("STRUCT", "MAP", "ARRAY")},
 }
 
 

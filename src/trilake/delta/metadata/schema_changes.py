@@ -14,8 +14,6 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import sqlglot
-from sqlglot import TokenType
 
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
@@ -42,8 +40,8 @@ from trilake.delta.protocol.schema_edit import (
     type_at,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
-from trilake.delta.rules.constraints import INVARIANTS, PREFIX, in_backquotes
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, JudgeDefault, parse_default
+from trilake.delta.rules.dependents import check_free_of_rules
 from trilake.delta.rules.identity import START as IDENTITY
 from trilake.delta.rules.new_columns import check_collations, check_fields
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
@@ -417,49 +415,3 @@ def _top_level(metadata: Metadata, column: PathLike) -> Path:
             f"{format_path(names)} is nested; only top-level columns can have defaults", column=format_path(names)
         )
     return names
-
-
-def _words(sql: str) -> set[str]:
-    """All words of an expression that may be names, in lower case."""
-    tokens = sqlglot.tokenize(sql, read="databricks")
-    return {t.text.lower() for t in tokens if t.token_type not in (TokenType.STRING, TokenType.NUMBER)}
-
-
-def dependents(metadata: Metadata, path: Path) -> list[str]:
-    """Describe the rules that use a column, except its own.
-
-    Any word that may be the column counts, since missing a rule would break later writes.
-    """
-    names = {path[0].lower(), path[-1].lower()}
-    rules = [
-        f"CHECK constraint {k[len(PREFIX) :]} ({v})"
-        for k, v in sorted(metadata.configuration.items())
-        if k.startswith(PREFIX) and names <= _words(in_backquotes(v, metadata.schema.names))
-    ]
-    for top in metadata.schema.fields:
-        expression = top.metadata.get(GENERATED)
-        if isinstance(expression, str) and names <= _words(expression) and top.name != path[0]:
-            rules.append(f"generated column {top.name} ({expression})")
-    ruled = (f.name for f in nested_fields(metadata.schema) if names <= _words(_invariant(f)))
-    return [*rules, *(f"the invariant of column {name}" for name in ruled)]
-
-
-def _invariant(f: StructField) -> str:
-    try:
-        return str(orjson.loads(f.metadata[INVARIANTS])["expression"]["expression"])
-    except (KeyError, TypeError, orjson.JSONDecodeError):
-        return ""  # invalid, so it accepts no write either
-
-
-def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
-    """Raise ``InvalidArgumentError`` if a rule uses the column."""
-    rules = dependents(metadata, path)
-    if rules:
-        kind = "GENERATED_COLUMNS" if rules[0].startswith("generated") else "CONSTRAINT"
-        change = "DATA_TYPE_MISMATCH" if "type" in what else "DEPENDENT_COLUMN_CHANGE"
-        raise InvalidArgumentError(
-            f"cannot {what} column {format_path(path)}: it is used by {'; '.join(rules)}",
-            help="drop these first",
-            column=format_path(path),
-            condition=f"DELTA_{kind}_{change}",
-        )

@@ -9,22 +9,37 @@ records the version in ``tableVersion``.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.iceberg import is_uniform
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, paired, with_parts
-from trilake.delta.protocol.schema_edit import nested_fields, without_keys
+from trilake.delta.protocol.schema import (
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    fields_in,
+    paired,
+    with_parts,
+)
+from trilake.delta.protocol.schema_edit import Path, nested_fields, without_keys
+from trilake.errors import UnsupportedProtocolError
 
 TYPE_CHANGES = "delta.typeChanges"
 ENABLED = "delta.enableTypeWidening"
 FEATURE = "typeWidening"
 PREVIEW = "typeWidening-preview"
 
+#: delta-spark's ``spark.databricks.delta.typeWidening.allowAutomaticWidening``.
+WideningMode = Literal["always", "same_family_type", "never"]
+
 _INTEGERS = ("byte", "short", "integer", "long")
 #: Decimal digits of an integer type.
 _DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+_STRING = re.compile(r"string|(var)?char\(\d+\)")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
@@ -54,7 +69,7 @@ def can_widen(old: DataType, new: DataType) -> bool:
     """
     if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
         return False
-    if widens_by_itself(old, new):
+    if _widens_in_family(old, new):
         return True
     if old.name in _DIGITS:
         if new.name == "double":
@@ -64,10 +79,8 @@ def can_widen(old: DataType, new: DataType) -> bool:
     return False
 
 
-def widens_by_itself(old: DataType, new: DataType) -> bool:
-    """Whether schema evolution widens a column; unlike :func:`can_widen`, never to another kind of number."""
-    if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
-        return False
+def _widens_in_family(old: PrimitiveType, new: PrimitiveType) -> bool:
+    """Like :func:`can_widen` for different types, but never to another kind of number."""
     if old.name in _INTEGERS and new.name in _INTEGERS:
         return _INTEGERS.index(old.name) < _INTEGERS.index(new.name)
     before, after = _decimal(old), _decimal(new)
@@ -76,10 +89,79 @@ def widens_by_itself(old: DataType, new: DataType) -> bool:
     return (old.name, new.name) in {("float", "double"), ("date", "timestamp_ntz")}
 
 
+def iceberg_widens(old: str, new: str) -> bool:
+    """Whether Iceberg can read values of type ``old`` as ``new``.
+
+    >>> iceberg_widens("decimal(5,2)", "decimal(9,2)"), iceberg_widens("integer", "double")
+    (True, False)
+    """
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) <= _INTEGERS.index(new)
+    if old.startswith("decimal(") and new.startswith("decimal("):
+        (p, s), (q, t) = ([int(n) for n in d[8:-1].split(",")] for d in (old, new))
+        return s == t and p <= q
+    return (old, new) == ("float", "double")
+
+
+@dataclass(frozen=True)
+class AutomaticWidening:
+    """Which types schema evolution widens: to all types that the protocol allows, to those of the same family, or none.
+
+    As in delta-spark, a table with Iceberg metadata gets only types that Iceberg supports.
+
+    >>> integer, double = PrimitiveType("integer"), PrimitiveType("double")
+    >>> [AutomaticWidening(mode).allows(integer, double) for mode in ("always", "same_family_type", "never")]
+    [True, False, False]
+    """
+
+    mode: WideningMode = "always"
+    iceberg_only: bool = False
+
+    @classmethod
+    def of(cls, metadata: Metadata, mode: WideningMode = "always") -> AutomaticWidening:
+        """What the table allows."""
+        return cls(mode if enabled(metadata) else "never", is_uniform(metadata.configuration))
+
+    def allows(self, old: DataType, new: DataType) -> bool:
+        """Whether a column of type ``old`` gets the type ``new`` of the rows."""
+        if self.mode == "never" or not can_widen(old, new):
+            return False
+        if self.iceberg_only and not iceberg_widens(str(old), str(new)):
+            return False
+        assert isinstance(old, PrimitiveType)
+        assert isinstance(new, PrimitiveType)
+        return self.mode == "always" or _widens_in_family(old, new)
+
+
+#: No type is widened.
+NO_WIDENING = AutomaticWidening("never")
+
+
 def type_changes(field: StructField) -> list[dict[str, Any]]:
     """The recorded changes of a field's type, oldest first."""
     changes = field.metadata.get(TYPE_CHANGES)
     return [dict(c) for c in changes if isinstance(c, dict)] if isinstance(changes, list) else []
+
+
+def check_type_changes(metadata: Metadata, *, uri: str, version: int) -> None:
+    """Reject a table with a recorded change that the protocol does not allow.  Changes between strings with and without
+    a length limit are no type changes, but are accepted.  Raises ``UnsupportedProtocolError``."""
+    for path, f in fields_in(metadata.schema):
+        for change in type_changes(f):
+            old, new = str(change.get("fromType")), str(change.get("toType"))
+            if old == new or can_widen(PrimitiveType(old), PrimitiveType(new)):
+                continue
+            if all(_STRING.fullmatch(t) for t in (old, new)):
+                continue
+            inside = [str(change["fieldPath"])] if change.get("fieldPath") else []
+            raise UnsupportedProtocolError(
+                f"the type of column {'.'.join([*path, *inside])} was changed from {old} to {new}, which Delta does not"
+                " support",
+                help="read an older version of the table, or read it with the engine that changed it",
+                file=uri,
+                version=version,
+                condition="DELTA_UNSUPPORTED_TYPE_CHANGE_IN_SCHEMA",
+            )
 
 
 def has_type_changes(schema: StructType) -> bool:
@@ -90,6 +172,25 @@ def has_type_changes(schema: StructType) -> bool:
 def without_type_changes(schema: StructType) -> StructType:
     """The schema without recorded type changes."""
     return without_keys(schema, (TYPE_CHANGES,))
+
+
+def widened(
+    old: DataType, new: DataType, column: Path = (), within: Path = ()
+) -> Iterator[tuple[Path, DataType, DataType]]:
+    """The types of ``old`` that ``new`` widens: the path of the struct field, and both types."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        for f in old.fields:
+            other = new.find(f.name)
+            if other is not None:
+                path = (*within, f.name)
+                yield from widened(f.type, other.type, path, path)
+        return
+    inside = paired(old, new)
+    if inside is not None:
+        for name, a, b in inside:
+            yield from widened(a, b, column, (*within, name))
+    elif can_widen(old, new):
+        yield column, old, new
 
 
 def record_changes(old: StructType, new: StructType, *, version: int | None = None) -> StructType:

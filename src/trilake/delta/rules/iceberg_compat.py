@@ -26,15 +26,27 @@ from trilake.delta.protocol.schema import ArrayType, DataType, MapType, Primitiv
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
 from trilake.delta.protocol.table_features.row_tracking import KEY as ROW_TRACKING
-from trilake.delta.protocol.type_widening import type_changes
+from trilake.delta.protocol.type_widening import iceberg_widens, type_changes
 from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.defaults import default_expression
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.sql.constants import simple_constant
 
 _CONDITION = "DELTA_ICEBERG_COMPAT_VIOLATION"
-_INTEGERS = ("byte", "short", "integer", "long")
-_PRIMITIVES = {*_INTEGERS, "float", "double", "string", "binary", "boolean", "timestamp", "timestamp_ntz", "date"}
+_PRIMITIVES = {
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "string",
+    "binary",
+    "boolean",
+    "timestamp",
+    "timestamp_ntz",
+    "date",
+}
 
 #: The time for calls such as current_date(), which are not literals.
 _NO_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -166,7 +178,7 @@ def _column_violations(
     for names, f in fields_in(after.schema) if has_feature(protocol, "typeWidening") else ():
         for noted in type_changes(f):
             old, new, path = str(noted.get("fromType")), str(noted.get("toType")), ".".join(names)
-            if not _iceberg_widens(old, new):
+            if not iceberg_widens(old, new):
                 yield _violated(
                     version,
                     f"type changes that Iceberg supports, but column {path} was changed from {old} to {new}",
@@ -195,20 +207,6 @@ def _allowed(version: int, t: DataType) -> bool:
     if not isinstance(t, PrimitiveType):
         return True
     return t.name in _PRIMITIVES or t.name.startswith("decimal") or (version == 3 and t.name == "variant")
-
-
-def _iceberg_widens(old: str, new: str) -> bool:
-    """Whether Iceberg can read values of type ``old`` as ``new``.
-
-    >>> _iceberg_widens("decimal(5,2)", "decimal(9,2)"), _iceberg_widens("integer", "double")
-    (True, False)
-    """
-    if old in _INTEGERS and new in _INTEGERS:
-        return _INTEGERS.index(old) <= _INTEGERS.index(new)
-    if old.startswith("decimal(") and new.startswith("decimal("):
-        (p, s), (q, t) = ([int(n) for n in d[8:-1].split(",")] for d in (old, new))
-        return s == t and p <= q
-    return (old, new) == ("float", "double")
 
 
 def _is_literal(sql: str) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped, max_column_id, reuse
@@ -27,32 +26,48 @@ from trilake.delta.protocol.schema import (
 )
 from trilake.delta.protocol.schema_edit import strip
 from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.protocol.type_widening import (
+    NO_WIDENING,
+    AutomaticWidening,
+    WideningMode,
+    only_preview,
+    record_changes,
+    widened,
+)
 from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.defaults import columns_of_rows
+from trilake.delta.rules.dependents import check_free_of_rules
+from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.store_assignment import check_assignable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
 def merge(
-    table: StructType, rows: StructType, *, widen: bool = False, converted: bool = False, uri: str | None = None
+    table: StructType,
+    rows: StructType,
+    *,
+    widening: AutomaticWidening = NO_WIDENING,
+    converted: bool = False,
+    uri: str | None = None,
 ) -> StructType:
     """Merge the schema of rows into the table's schema, matching columns by name, ignoring case.
 
-    New columns and nested fields come last and are nullable.  With ``widen``, a type becomes that of the rows if that
-    is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write
-    rejects values that do not fit.  With ``converted``, values are cast before they are written, so flat types may
-    differ. A column of type void takes the type of the rows.  Raises ``SchemaMismatchError``, which shows both schemas.
+    New columns and nested fields come last and are nullable.  A type becomes that of the rows if ``widening`` allows
+    it; otherwise it stays, and the write rejects values that do not fit.  With ``converted``, values are cast before
+    they are written, so flat types may differ.  A column of type void takes the type of the rows.  Raises
+    ``SchemaMismatchError``, which shows both schemas.
 
     >>> from trilake.delta.protocol.schema import StructField as F
     >>> old = StructType((F("a", PrimitiveType("integer")),))
-    >>> str(merge(old, StructType((F("A", PrimitiveType("long")), F("b", PrimitiveType("date")))), widen=True))
+    >>> rows = StructType((F("A", PrimitiveType("long")), F("b", PrimitiveType("date"))))
+    >>> str(merge(old, rows, widening=AutomaticWidening()))
     'struct<a:long,b:date>'
     """
     problems: list[str] = []
     limited = any(TYPE_STRING in f.metadata for f in (*table.fields, *rows.fields))
     before, incoming = (with_limits(table), with_limits(rows)) if limited else (table, rows)
-    merged = _merge(before, incoming, _Rules(widen, converted), "", problems)
+    merged = _merge(before, incoming, _Rules(widening, converted), "", problems)
     assert isinstance(merged, StructType)
     merged = without_limits(merged) if limited else merged
     if problems:
@@ -66,7 +81,7 @@ def merge(
 
 
 class _Rules(NamedTuple):
-    widen: bool
+    widening: AutomaticWidening
     converted: bool
 
 
@@ -80,7 +95,7 @@ def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: 
         return table
     if is_void(table):
         return all_nullable(rows)
-    if rules.widen and type_widening.widens_by_itself(table, rows):
+    if rules.widening.allows(table, rows):
         return rows
     flat = isinstance(table, PrimitiveType) and isinstance(rows, PrimitiveType)
     if (rules.converted and flat) or _fits(rows, table):
@@ -120,25 +135,49 @@ def merged_metadata(
     rows: StructType,
     *,
     version: int,
+    widening: WideningMode = "always",
     converted: bool = False,
     uri: str | None = None,
     new_id: Callable[[], str],
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after a write of rows with schema ``rows`` and ``mergeSchema``.
 
-    If the table maps columns, new ones get ids and physical names.  Widened types are recorded, and the protocol gets
-    the features of new types.  ``version`` is the version to be committed; ``converted`` as in :func:`merge`.  Returns
+    If the table maps columns, new ones get ids and physical names.  Types are widened if the table and ``widening``
+    allow that; the changes are recorded, and the protocol gets the features of new types.  ``version`` is the version
+    to be committed; ``converted`` as in :func:`merge`.  Returns
     the given objects if nothing changes.  Raises ``SchemaMismatchError`` and ``InvalidArgumentError``.
     """
     table, rows = metadata.schema, columns_of_rows(rows, protocol.writer_features)
-    schema = merge(table, rows, widen=type_widening.enabled(metadata), converted=converted, uri=uri)
+    schema = merge(table, rows, widening=AutomaticWidening.of(metadata, widening), converted=converted, uri=uri)
     if schema == table:
         return protocol, metadata
-    noted = version if type_widening.only_preview(protocol) else None
-    schema = type_widening.record_changes(table, schema, version=noted)
+    _check_widened(metadata, schema)
+    noted = version if only_preview(protocol) else None
+    schema = record_changes(table, schema, version=noted)
     new = mapped(replace(metadata, schema_string=schema.json()), new_id=new_id)
     check_columns(metadata, new)
     return upgraded(protocol, new), new
+
+
+def _check_widened(metadata: Metadata, schema: StructType) -> None:
+    """Reject wider types of columns that rules use: an expression may have another value for the wider type, and then
+    existing rows would violate the rule."""
+    identity = {c.name for c in identity_columns(metadata.schema)}
+    for column, old, new in widened(metadata.schema, schema):
+        if column[0] in identity:
+            raise InvalidArgumentError(
+                f"the type of identity column {column[0]} cannot change from {old} to {new}",
+                help="cast the new rows",
+                column=column[0],
+                condition="DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED",
+            )
+        check_free_of_rules(
+            metadata,
+            column,
+            f"widen {old} to {new} in",
+            condition="DATA_TYPE_MISMATCH",
+            help="cast the new rows, or drop these first",
+        )
 
 
 def overwritten_metadata(

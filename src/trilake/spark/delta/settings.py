@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -21,6 +21,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.engine import CommitHook
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.protocol.type_widening import WideningMode
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
@@ -55,6 +56,8 @@ CONVERT_BY_MANIFEST = PREFIX + "convert.useMetadataLog"
 REPLACED_CHECKED = PREFIX + "replaceWhere.constraintCheck.enabled"
 #: Whether the predicate of replaceWhere may name columns other than partition columns.
 REPLACED_BY_DATA = PREFIX + "replaceWhere.dataColumns.enabled"
+#: Which types schema evolution widens.
+WIDENING = PREFIX + "typeWidening.allowAutomaticWidening"
 #: A string to store in every commit.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
 #: Set by trilake, never read: the version of the session's last commit, to any table.
@@ -97,6 +100,10 @@ SETTINGS: tuple[Setting, ...] = (
         (
             "changeDataFeed.timestampOutOfRange.enabled",
             "a change feed or a stream may start or end after the newest commit",
+        ),
+        (
+            "typeWidening.allowAutomaticWidening",
+            "same_family_type: schema evolution widens no type to another kind of number; never: it widens none",
         ),
         ("commitInfo.userMetadata", "a string that is stored in every commit"),
         ("convert.useMetadataLog", "false: a conversion also takes files that a streaming sink did not commit"),
@@ -170,12 +177,6 @@ SETTINGS: tuple[Setting, ...] = (
         "rejected",
         "invalid partition values become null",
         unless="false",
-    ),
-    Setting(
-        PREFIX + "typeWidening.allowAutomaticWidening",
-        "rejected",
-        "automatic type widening across type families, or none",
-        unless="same_type_family",
     ),
     Setting(
         PREFIX + "generatedColumn.allowNullable",
@@ -286,6 +287,8 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
         new["prefer_dynamic"] = overwrites_dynamically(spark)
     if request.schema_mode is None and "mergeSchema" not in decided and session_flag(spark, AUTO_MERGE, False):
         new["schema_mode"] = "merge"
+    if new.get("schema_mode", request.schema_mode) == "merge":
+        new["widening"] = session_widening(spark)
     if request.max_records_per_file is None:
         most = int(spark.conf.get(MAX_RECORDS, "0") or 0)
         if most > 0:
@@ -294,6 +297,18 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
         new["replace_where_checked"] = session_flag(spark, REPLACED_CHECKED, True)
         new["replace_where_data"] = session_flag(spark, REPLACED_BY_DATA, True)
     return replace(request, **new) if new else request
+
+
+def session_widening(spark: SparkSession) -> WideningMode:
+    """Which types schema evolution widens in the session."""
+    value = str(spark.conf.get(WIDENING, "always")).lower()
+    for mode in get_args(WideningMode):
+        if value == mode:
+            return cast(WideningMode, mode)
+    raise InvalidArgumentError(
+        f"{WIDENING} must be {', '.join(get_args(WideningMode)[:-1])} or {get_args(WideningMode)[-1]}, got {value!r}",
+        setting=WIDENING,
+    )
 
 
 def overwrites_dynamically(spark: SparkSession) -> bool:

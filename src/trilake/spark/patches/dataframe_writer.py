@@ -20,13 +20,13 @@ from pyspark.sql import types as T
 
 from trilake.common.text import plural
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.protocol.type_widening import NO_WIDENING, AutomaticWidening
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name, refresh_entry, refresh_name, table_at
 from trilake.spark.delta.names.entries import About
-from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS
+from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS, session_widening
 from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
 from trilake.spark.patches.chains import (
     all_options,
@@ -313,11 +313,11 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
     must_be_at(table, name, record_option(request.options, "path"))
-    evolve = widen = False
+    evolve, widening = False, NO_WIDENING
     store = session_store(spark, table.location, store_options(request.options))
     if table.format == "delta":
         head = DeltaLog(store, spark_engine()).head()
-        schema, widen = read_schema(head.schema), type_widening.enabled(head.metadata)
+        schema, widening = read_schema(head.schema), AutomaticWidening.of(head.metadata, session_widening(spark))
         option = record_option(request.options, "mergeSchema")
         evolve = session_flag(spark, AUTO_MERGE, False) if option is None else option.lower() == "true"
     elif table_at(name) is None:
@@ -338,7 +338,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
         )
     renamed = request.df.toDF(*names)
     fill = not session_flag(spark, KEEP_NULL_STRUCTS, False)
-    df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widen=widen, fill_null_structs=fill)
+    df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widening=widening, fill_null_structs=fill)
     with overflows_named(narrowed=df is not renamed):
         save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True, source=request.df)
         FORMATS[request.format].save(save, table.location)

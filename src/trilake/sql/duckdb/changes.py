@@ -15,11 +15,10 @@ from trilake.delta.commands.merge.merge import merge
 from trilake.delta.commands.write.assignments import assigned_once
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructField, StructType, from_arrow
 from trilake.delta.protocol.schema_edit import format_path
-from trilake.delta.protocol.type_widening import widens_by_itself
+from trilake.delta.protocol.type_widening import NO_WIDENING, AutomaticWidening
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_cast
 from trilake.delta.scan.scan import read_schema
@@ -167,8 +166,8 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
         if insert.if_not_exists and table.count(partition):
             return 0
         where = partition if insert.overwrite and where is None else where
-    widen = insert.evolve and type_widening.enabled(metadata)
-    rows = _rows_of(context, insert, schema, static, place, widen=widen)
+    widening = AutomaticWidening.of(metadata) if insert.evolve else NO_WIDENING
+    rows = _rows_of(context, insert, schema, static, place, widening=widening)
     request = WriteRequest(
         mode="overwrite" if insert.overwrite else "append",
         schema=from_arrow(rows.schema),
@@ -214,9 +213,9 @@ def _rows_of(
     static: Mapping[str, str],
     place: Place,
     *,
-    widen: bool = False,
+    widening: AutomaticWidening = NO_WIDENING,
 ) -> pa.Table:
-    """The query's rows with the names and types of the table's columns; ``widen`` keeps wider types."""
+    """The query's rows with the names and types of the table's columns; ``widening`` keeps wider types."""
     expected = expected_columns(insert, schema, static, display_name=place.shown, path=place.path)
     frames = dict(context.frames)
 
@@ -248,7 +247,7 @@ def _rows_of(
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
     for column, value in static.items():
         rows = rows.append_column(column, pa.repeat(constant(value)[0], rows.num_rows))
-    return _cast(rows, schema, widen)
+    return _cast(rows, schema, widening)
 
 
 def _delta_schema(rows: pa.Table) -> StructType | None:
@@ -293,7 +292,7 @@ def _with_names_of(source: pa.DataType, target: pa.DataType, path: str) -> pa.Da
     return arrow_types.with_parts(source, fields)
 
 
-def _cast(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
+def _cast(rows: pa.Table, schema: StructType, widening: AutomaticWidening) -> pa.Table:
     """Cast the rows to the columns' types, where SQL assigns one to the other; the write checks the rest."""
     for i, name in enumerate(rows.column_names):
         field = schema.find(name)
@@ -301,8 +300,8 @@ def _cast(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
             continue
         type_ = StructType((field,)).to_arrow_schema().field(0).type
         column = rows.column(i)
-        if column.type == type_ or (
-            widen and widens_by_itself(field.type, from_arrow(pa.schema([("", column.type)])).fields[0].type)
+        if column.type == type_ or widening.allows(
+            field.type, from_arrow(pa.schema([("", column.type)])).fields[0].type
         ):
             continue
         if column.null_count == len(column):

@@ -14,6 +14,7 @@ from trilake.delta.metadata.write_schema import no_place_for_rows
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, format_path, parse_path, without_alias
+from trilake.delta.protocol.type_widening import WideningMode
 from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.schema_merge import merged_metadata
@@ -157,11 +158,13 @@ def evolved(
     version: int,
     uri: str,
     new_id: Any = None,
+    widening: WideningMode = "always",
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of the table after a merge with schema evolution.
 
     A clause for all columns adds all columns of the source; another clause adds the columns that it assigns and that
-    the source has, too.  Types are widened if the table allows that.  ``version`` is the version to be committed.
+    the source has, too.  Types are widened if the table and ``widening`` allow that.  ``version`` is the version to be
+    committed.
 
     Raises ``SchemaMismatchError`` for incompatible nested types, ``InvalidArgumentError`` for invalid new columns.
     """
@@ -175,7 +178,9 @@ def evolved(
         else:
             paths += [without_alias(parse_path(key), alias, table, source) for key in clause.values]
     rows = _subset(source, paths)
-    return merged_metadata(protocol, metadata, rows, version=version, converted=True, uri=uri, new_id=new_id)
+    return merged_metadata(
+        protocol, metadata, rows, version=version, widening=widening, converted=True, uri=uri, new_id=new_id
+    )
 
 
 def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:

@@ -13,6 +13,7 @@ from trilake.delta.files.file_plan import parse_compression
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.property_values import IsolationLevel, is_on
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.type_widening import WideningMode
 from trilake.errors import InvalidArgumentError
 from trilake.table.format import Mode
 
@@ -59,6 +60,8 @@ class WriteRequest:
     replace_matches: ReplaceMatches | None = None
     partition_overwrite: Literal["static", "dynamic"] = "static"
     schema_mode: Literal["merge", "overwrite"] | None = None
+    #: Which types ``schema_mode="merge"`` may widen.
+    widening: WideningMode = "always"
     txn: tuple[str, int] | None = None
     isolation: IsolationLevel | None = None
     user_metadata: str | None = None

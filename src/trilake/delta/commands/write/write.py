@@ -207,7 +207,9 @@ def _changed(log: DeltaLog, base: Head, request: WriteRequest) -> _Described:
         )
     elif request.schema_mode == "merge":
         version = base.version + 1
-        protocol, metadata = merged_metadata(protocol, metadata, rows, version=version, uri=base.uri, new_id=new_id)
+        protocol, metadata = merged_metadata(
+            protocol, metadata, rows, version=version, widening=request.widening, uri=base.uri, new_id=new_id
+        )
     protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema)
     return protocol, metadata, domains
 

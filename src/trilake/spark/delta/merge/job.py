@@ -47,7 +47,7 @@ from trilake.spark.delta.merge.source import (
 )
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
-from trilake.spark.delta.settings import AUTO_MERGE
+from trilake.spark.delta.settings import AUTO_MERGE, session_widening
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
 from trilake.spark.scan.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
@@ -84,6 +84,7 @@ class MergeJob:
                 version=snapshot.version + 1,
                 uri=snapshot.uri,
                 new_id=self.runtime.new_id,
+                widening=session_widening(spark),
             )
         target_columns, source_columns = (named_columns(spark, s) for s in (self.metadata.schema, source_schema))
         self.clauses = [

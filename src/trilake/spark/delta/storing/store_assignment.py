@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from trilake.common.text import plural, quote_name
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.type_widening import widens_by_itself
+from trilake.delta.protocol.type_widening import NO_WIDENING, AutomaticWidening
 from trilake.delta.rules.store_assignment import needs_no_cast
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, WriteFailedError
 from trilake.expr.nested import fields_problem
@@ -136,11 +136,11 @@ def stored_columns(
     *,
     by_name: bool,
     evolve: bool = False,
-    widen: bool = False,
+    widening: AutomaticWidening = NO_WIDENING,
     fill_null_structs: bool = False,
 ) -> DataFrame:
     """The DataFrame with the types of the table's columns; a value that does not fit fails.  With ``evolve``, structs
-    keep new fields; with ``widen`` as well, values of wider types stay unchanged.  With ``fill_null_structs``, a null
+    keep new fields, and values of types that ``widening`` allows stay unchanged.  With ``fill_null_structs``, a null
     struct of another type, matched by position, becomes a struct of nulls.  Values of a user-defined type are left to
     the writer."""
     rules = AssignmentRules.of(frame.sparkSession)
@@ -149,7 +149,7 @@ def stored_columns(
     for f in frame.schema.fields:
         kind = None if isinstance(f.dataType, T.UserDefinedType) else column_types.get(f.name)
         if kind is not None and evolve:
-            kind = evolved(f.dataType, kind, by_name=by_name, widen=widen)
+            kind = evolved(f.dataType, kind, by_name=by_name, widening=widening)
         if kind is not None and f.dataType != kind:
             value = F.col(quote_name(f.name))
             if fill_null_structs and not by_name:
@@ -200,9 +200,11 @@ def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[N
         raise WriteFailedError(e.message, help=e.help, **context) from e.__cause__
 
 
-def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: bool = False) -> T.DataType:
-    """The type ``target`` with the additional fields of structs in ``source``, the types of its values for void, and,
-    with ``widen``, wider types.
+def evolved(
+    source: T.DataType, target: T.DataType, *, by_name: bool, widening: AutomaticWidening = NO_WIDENING
+) -> T.DataType:
+    """The type ``target`` with the additional fields of structs in ``source``, the types of its values for void, and
+    the wider types that ``widening`` allows.
     """
     if isinstance(target, T.NullType):
         return source
@@ -217,21 +219,21 @@ def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: boo
             pairs += [(None, f) for f in target.fields[len(pairs) :]]
             new = source.fields[len(target) :]
         remaining = [
-            _typed(f, f.dataType if s is None else evolved(s.dataType, f.dataType, by_name=by_name, widen=widen))
+            _typed(f, f.dataType if s is None else evolved(s.dataType, f.dataType, by_name=by_name, widening=widening))
             for s, f in pairs
         ]
         return T.StructType([*remaining, *(T.StructField(f.name, f.dataType) for f in new)])
     inside = paired(source, target)
     if inside is not None:
-        return with_parts(target, [evolved(s, t, by_name=by_name, widen=widen) for s, t in inside])
-    return source if widen and _widens(source, target) else target
+        return with_parts(target, [evolved(s, t, by_name=by_name, widening=widening) for s, t in inside])
+    return source if _widens(source, target, widening) else target
 
 
-def _widens(source: T.DataType, target: T.DataType) -> bool:
+def _widens(source: T.DataType, target: T.DataType, widening: AutomaticWidening) -> bool:
     if not isinstance(source, T.NumericType | T.TimestampNTZType):
         return False
     new, old = (from_spark(T.StructType([T.StructField("it", t)])).fields[0].type for t in (source, target))
-    return widens_by_itself(old, new)
+    return widening.allows(old, new)
 
 
 def _typed(field: T.StructField, type_: T.DataType) -> T.StructField:

@@ -9,12 +9,12 @@ from pyspark.sql import functions as F
 
 from trilake.common.text import columns_help, plural, quote_name, quote_parts
 from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.type_widening import AutomaticWidening
 from trilake.delta.rules.store_assignment import check_structs_whole
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, stating
-from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS, overwrites_dynamically
+from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS, overwrites_dynamically, session_widening
 from trilake.spark.delta.storing.store_assignment import (
     as_they_are,
     is_case_sensitive,
@@ -91,10 +91,10 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     frame, by_name = _rows_of(session, insert, schema, static, args, target, evolve=evolve)
     if insert.by_name and not evolve:
         _check_whole(frame, schema)
-    widen, rows = type_widening.enabled(metadata), frame
+    widening, rows = AutomaticWidening.of(metadata, session_widening(session.spark)), frame
     # As in delta-spark, where Spark itself casts the columns of a list and those beside a static partition.
     fill = insert.columns is None and not static and not session_flag(session.spark, KEEP_NULL_STRUCTS, False)
-    frame = stored_columns(rows, schema, by_name=by_name, evolve=evolve, widen=widen, fill_null_structs=fill)
+    frame = stored_columns(rows, schema, by_name=by_name, evolve=evolve, widening=widening, fill_null_structs=fill)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
