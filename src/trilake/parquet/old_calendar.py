@@ -12,7 +12,6 @@ import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,6 +81,8 @@ _Zone = tuple[int, int, tuple[tuple[int, int], ...]]
 
 @cache
 def _zones() -> dict[str, _Zone]:
+    from importlib.resources import files
+
     zones: dict[str, _Zone] = {}
     for line in files(__package__).joinpath("old_calendar_zones.tsv").read_text("ascii").splitlines():
         standard, mean, later, names = line.split("\t")

@@ -21,7 +21,6 @@ Two options apply to all stores, including local ones, and are ``"false"`` by de
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -392,6 +391,8 @@ def profile_options(
 
 def _read(name: str, environment: Mapping[str, str], home: Path) -> dict[str, str] | None:
     """All settings of a profile in both files; ``None`` if neither has it."""
+    import configparser
+
     in_config = name if name == "default" else f"profile {name}"
     files = (
         (environment.get("AWS_CONFIG_FILE") or home / ".aws" / "config", in_config),

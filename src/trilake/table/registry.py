@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TableNotFoundError
@@ -65,6 +64,8 @@ def _loaded(place: str) -> Any:
 
 @cache
 def _others() -> tuple[FormatRow, ...]:
+    from importlib.metadata import entry_points  # takes 10 ms to load
+
     names = {row.name for row in BUILT_IN}
     rows: list[FormatRow] = [point.load() for point in entry_points(group=GROUP)]
     return tuple(row for row in rows if row.name not in names)

@@ -5,7 +5,6 @@ Protocol: *Last Checkpoint File* and *JSON checksum*.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +31,8 @@ def canonical_form(value: Any) -> str:
 
 def checksum(value: Any) -> str:
     """MD5 of the canonical form, in hexadecimal."""
+    import hashlib  # loads OpenSSL
+
     return hashlib.md5(canonical_form(value).encode(), usedforsecurity=False).hexdigest()
 
 

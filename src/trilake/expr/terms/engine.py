@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -45,6 +44,8 @@ class QueryError(TrilakeError):
 
 def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
     """Open a new in-memory database in UTC that can open only the given files and loads no extensions."""
+    import tempfile
+
     import duckdb  # late: takes a fifth of a second
 
     connection = duckdb.connect(
