@@ -18,7 +18,7 @@ from trilake.storage.base import Store
 from trilake.storage.opening import open_sibling
 from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
 from trilake.table.folders import NULL
-from trilake.table.registry import format_named
+from trilake.table.registry import DEFAULT, format_named
 
 #: Most parent folders, and most files of a folder, to check.
 _LEVELS, _FILES = 16, 100
@@ -39,7 +39,7 @@ class Below:
         if not all(name and equals for name, equals, _ in pairs):
             return None
         try:
-            schema = format_named("delta").open(self.table, None, None).schema
+            schema = format_named(DEFAULT).open(self.table, None, None).schema
         except (TrilakeError, OSError):
             return None
         types = {name.lower(): schema.field(name).type for name in schema.names}
@@ -76,7 +76,7 @@ def below_table(store: Store, *, thorough: bool = True) -> Below | None:
         with suppress(TrilakeError, OSError, ValueError):
             above = open_sibling(store, f"{scheme}://{'/'.join(parts[:-depth])}")
             log = above.local_path("_delta_log")
-            if (log is None or os.path.isdir(log)) and format_named("delta").detect(above):
+            if (log is None or os.path.isdir(log)) and format_named(DEFAULT).detect(above):
                 return Below(above, folders)
     return None
 

@@ -30,12 +30,15 @@ class FormatRow:
     adapter: a :class:`~trilake.table.format.Format`.
     spark: the adapter for Spark sessions.
     data_suffix: suffix of its data files inside tables of another format.
+    has_log: whether its tables have a Delta log, through which SQL and Spark's writers change rows, columns and
+        properties; they only use the adapters for tables of other formats.
     """
 
     name: str
     adapter: str
     spark: str
     data_suffix: str = ""
+    has_log: bool = False
 
     def load(self) -> Format:
         format: Format = _loaded(self.adapter)
@@ -47,11 +50,11 @@ class FormatRow:
 
 
 BUILT_IN = (
-    FormatRow("delta", "trilake.delta.format:DELTA", "trilake.spark.delta.format:DELTA"),
+    FormatRow("delta", "trilake.delta.format:DELTA", "trilake.spark.delta.format:DELTA", has_log=True),
     FormatRow("lance", "trilake.lance.format:LANCE", "trilake.spark.lance.format:LANCE", ".lance"),
     FormatRow("trevni", "trilake.trevni.format:TREVNI", "trilake.spark.trevni.format:TREVNI", ".trv"),
 )
-#: The default format of new tables.
+#: The format of new tables and of paths in SQL that do not name one.
 DEFAULT = "delta"
 GROUP = "trilake.formats"
 
@@ -94,6 +97,15 @@ def format_of_provider(provider: str | None) -> str | None:
     """
     name = (provider or "").lower().removeprefix("trilake-")
     return next((row.name for row in rows() if row.name == name), None)
+
+
+def has_log(name: str) -> bool:
+    """Whether tables of a format, named as in :func:`format_of_provider`, have a Delta log.
+
+    >>> has_log("trilake-delta"), has_log("lance")
+    (True, False)
+    """
+    return any(row.has_log and row.name == format_of_provider(name) for row in rows())
 
 
 def row_named(name: str) -> FormatRow:

@@ -38,7 +38,6 @@ class SparkDeltaFormat(SparkFormat):
     """Delta tables in Spark."""
 
     name = "delta"
-    has_clustering = True
 
     def read(self, spark: SparkSession, table: Table, **how: Any) -> DataFrame:
         assert isinstance(table, ArrowDeltaTable)

@@ -23,12 +23,13 @@ from trilake.spark.delta.names.catalogue import has_table
 from trilake.spark.delta.names.entries import About, find_entry, make_entry
 from trilake.spark.patches.chains import classes, default_source
 from trilake.spark.patches.dataframe_writer import with_spark_errors
-from trilake.spark.patches.formats import FORMATS, is_default
+from trilake.spark.patches.formats import FORMATS
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.settings import session_options, session_store
 from trilake.storage import is_absolute
+from trilake.table.registry import has_log
 
 
 def patch_create_table() -> None:
@@ -136,7 +137,7 @@ def _is_table(spark: SparkSession, call: _Create) -> bool:
 
 def _name(spark: SparkSession, call: _Create) -> None:
     assert call.location is not None
-    if is_default(call.format):
+    if has_log(call.format):
         about = About.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())
     else:
         options = session_options(spark, call.location, {})

@@ -38,7 +38,7 @@ from trilake.spark.patches.chains import (
     source_of,
     watch_chains,
 )
-from trilake.spark.patches.formats import FORMATS, is_default, registered
+from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import as_spark_errors, job_error
 from trilake.spark.session.engine import spark_engine
@@ -49,7 +49,7 @@ from trilake.storage.base import Store
 from trilake.storage.options import is_storage_option
 from trilake.storage.uri import parse_location
 from trilake.table.format import parse_mode
-from trilake.table.registry import open_table
+from trilake.table.registry import has_log, open_table
 
 #: Decorates writes whose errors can be caught as Spark's.
 with_spark_errors = as_spark_errors(job_error)
@@ -175,7 +175,7 @@ def existing_table(spark: SparkSession, name: str, options: Mapping[str, str]) -
 
 def is_there(format: str, store: Store) -> bool:
     """Whether a table of this format exists."""
-    if format == "delta":
+    if has_log(format):
         return DeltaLog(store, spark_engine()).exists()
     try:
         open_table(store, format)
@@ -278,7 +278,7 @@ def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) ->
     """Write to the table with a name, which the catalog may manage, and update its entry."""
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
     FORMATS[request.format].save(replace(request, options=options), place)
-    if is_default(request.format):
+    if has_log(request.format):
         rename(request.df.sparkSession, name, place, options, managed=managed)
     elif table_at(name) is None:
         spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
@@ -315,7 +315,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     must_be_at(table, name, record_option(request.options, "path"))
     evolve, widening = False, NO_WIDENING
     store = session_store(spark, table.location, store_options(request.options))
-    if table.format == "delta":
+    if has_log(table.format):
         head = DeltaLog(store, spark_engine()).head()
         schema, widening = read_schema(head.schema), AutomaticWidening.of(head.metadata, session_widening(spark))
         option = record_option(request.options, "mergeSchema")

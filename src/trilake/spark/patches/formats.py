@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trilake.spark.session.format import SparkFormat, spark_format_named
 from trilake.spark.session.sources.api import DataSource
-from trilake.table.registry import DEFAULT, rows
+from trilake.table.registry import rows
 
 #: The data sources of all formats, each with the format's name and with ``trilake-<name>``.
 SOURCES: tuple[type[DataSource], ...] = tuple(
@@ -17,8 +17,3 @@ FORMATS: dict[str, SparkFormat] = {}
 def registered(format: str) -> str | None:
     """The name under which a format is registered; ``None`` if this session leaves it to another implementation."""
     return next((name for name in (format, f"trilake-{format}") if name in FORMATS), None)
-
-
-def is_default(name: str) -> bool:
-    """Whether a registered name is the name of the default format, Delta."""
-    return name.removeprefix("trilake-") == DEFAULT

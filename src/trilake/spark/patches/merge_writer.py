@@ -19,6 +19,7 @@ from trilake.spark.delta.table import DeltaTable
 from trilake.spark.patches.chains import classes
 from trilake.spark.patches.dataframe_writer import trilake_table, with_spark_errors
 from trilake.spark.patches.recorder import Action, patch
+from trilake.table.registry import has_log
 
 
 def patch_merge_into() -> None:
@@ -29,7 +30,7 @@ def patch_merge_into() -> None:
 
 def _merge_into(original: Any, df: DataFrame, table: str, condition: Column) -> Action | None:
     target = trilake_table(df.sparkSession, table)
-    if target is None or target.format != "delta":
+    if target is None or not has_log(target.format):
         return None
     return with_spark_errors(partial(MergeIntoTable.begin, df, table, target.location, condition))
 

@@ -52,7 +52,7 @@ from trilake.spark.patches.dataframe_writer import (
     with_spark_errors,
 )
 from trilake.spark.patches.foreach_batch import sink_batches
-from trilake.spark.patches.formats import FORMATS, SOURCES, is_default, registered
+from trilake.spark.patches.formats import FORMATS, SOURCES, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
@@ -73,6 +73,7 @@ from trilake.spark.session.settings import (
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams, ensure_source
 from trilake.storage import open_store
+from trilake.table.registry import has_log
 
 _CHECKPOINT = "checkpointLocation"
 _START, _BEYOND = "startingTimestamp", "beyondNewest"
@@ -197,7 +198,7 @@ def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
     if not batches:
         check_streams(request.df.sparkSession, "write a stream to it")
         _check_zone(request, place)
-    if is_default(request.format) and batches:
+    if has_log(request.format) and batches:
         return _start_by_batches(request, place)
     if not HAS_DATA_SOURCES:
         return _start_sink_by_batches(request, place)
@@ -210,7 +211,7 @@ def _check_zone(request: _Request, place: Any) -> None:
     """Reject a stream whose sink would compute values that depend on the session's time zone.  The sink runs in a
     process with the time zone UTC.  Raises ``UnsupportedExpressionError``."""
     spark = request.df.sparkSession
-    if not is_default(request.format) or is_utc(spark) or not isinstance(place, str | PathLike):
+    if not has_log(request.format) or is_utc(spark) or not isinstance(place, str | PathLike):
         return
     log = DeltaLog(open_store(fspath(place), store_options(request.options)), spark_engine())
     if not log.exists():
@@ -343,10 +344,10 @@ def _load_stream(
 
     def act() -> Any:
         check_one_place(place, options)
-        if is_default(source):
+        if has_log(source):
             _check_no_travel(place, options)
         check_streams(spark, "read a stream of it")
-        limits = STREAM_LIMITS if is_default(source) else {"maxFilesPerTrigger"}
+        limits = STREAM_LIMITS if has_log(source) else {"maxFilesPerTrigger"}
         check_limits(limit for limit in limits if record_option(options, limit) is not None)
         if HAS_DATA_SOURCES:
             ensure_source(spark, _source(source))
@@ -367,7 +368,7 @@ def _load_stream(
 
 
 def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, str]) -> dict[str, str]:
-    beyond = {_BEYOND: "true"} if is_default(source) and session_flag(spark, FEED_BEYOND, False) else {}
+    beyond = {_BEYOND: "true"} if has_log(source) and session_flag(spark, FEED_BEYOND, False) else {}
     start = record_option(options, _START)
     if start is None:
         return beyond

@@ -30,12 +30,13 @@ from trilake.spark.patches.dataframe_writer import (
     trilake_table,
     with_spark_errors,
 )
-from trilake.spark.patches.formats import FORMATS, is_default, registered
+from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.settings import is_utc, quoted_plainly, session_store
+from trilake.table.registry import has_log
 
 #: ``tableProperty("location", ...)`` sets the location of a new table and is not stored as a property.
 _LOCATION = "location"
@@ -118,7 +119,7 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
     record = request.record
     path = _stated_place(record)
     managed = path is None and table_at(request.table) is None
-    replaces = managed and verb != "CREATE" and is_default(request.format)  # files of an earlier table may remain
+    replaces = managed and verb != "CREATE" and has_log(request.format)  # files of an earlier table may remain
     mode = "overwrite" if replaces else "error"
     save = SaveRequest(request.df, request.format, mode, record.options, None)
     more = {"partitionOverwriteMode": "static"} if replaces else {}
@@ -134,7 +135,7 @@ def _stated_place(record: Record) -> str | None:
 def _replace(request: _Request, verb: str = "REPLACE") -> None:
     _reject_matches(request)
     _check_replaces_schema(request)
-    more = {"partitionOverwriteMode": "static"} if is_default(request.format) else {}
+    more = {"partitionOverwriteMode": "static"} if has_log(request.format) else {}
     place = _existing_location(request)
     managed = request.existing is not None and request.existing.managed
     _save(request, place, "overwrite", replaces=True, verb=verb, managed=managed, **more)
@@ -157,7 +158,7 @@ def _create_or_replace(request: _Request) -> None:
 def _check_replaces_schema(request: _Request) -> None:
     """Raise ``InvalidArgumentError`` if the chain replaces a Delta table but keeps its schema."""
     stated = record_option(request.record.options, "overwriteSchema")
-    if is_default(request.format) and stated is not None and stated.lower() == "false":
+    if has_log(request.format) and stated is not None and stated.lower() == "false":
         raise InvalidArgumentError(
             "overwriteSchema is not allowed when replacing a Delta table: its schema is replaced with its rows",
             help="leave overwriteSchema out; overwritePartitions() and overwrite(condition) keep the schema",
@@ -220,7 +221,7 @@ def _existing_location(request: _Request) -> str:
 
 def _delta_alone(request: _Request, call: str) -> str:
     place = _existing_location(request)
-    if not is_default(request.format):
+    if not has_log(request.format):
         raise InvalidArgumentError(
             f"{call} is not supported for {request.format} tables: they replace all rows or none",
             help="use replace(), or append()",
@@ -242,7 +243,7 @@ def _save(
     """Write the rows; ``verb`` is the statement in the history, if the table is created or replaced."""
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
-    if properties and not is_default(request.format):
+    if properties and not has_log(request.format):
         raise InvalidArgumentError(
             f"{request.format} tables do not support table properties, got {', '.join(properties)}",
             help="leave tableProperty out, and pass write options with option()",

@@ -15,7 +15,7 @@ from trilake.spark.session.options import Options
 from trilake.spark.session.sources.api import DataSource
 from trilake.storage.base import Store
 from trilake.table.format import TableWrite, parse_mode
-from trilake.table.registry import row_named
+from trilake.table.registry import has_log, row_named
 from trilake.table.results import WriteResult
 from trilake.table.table import FilterLike, Table
 
@@ -71,7 +71,6 @@ class SparkFormat(ABC):
     """A table format in Spark."""
 
     name: ClassVar[str]
-    has_clustering: ClassVar[bool] = False
 
     @abstractmethod
     def read(
@@ -160,7 +159,7 @@ class SparkFormat(ABC):
                 file=path,
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )
-        if request.cluster_by and not self.has_clustering:
+        if request.cluster_by and not has_log(self.name):
             raise InvalidArgumentError(
                 f"clusterBy is not supported for {request.format} tables", help="leave clusterBy out", file=path
             )

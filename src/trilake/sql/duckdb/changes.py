@@ -151,7 +151,7 @@ def run_insert(context: Context, sql: str) -> pa.Table:
     rows = 0
     for insert in parse_inserts(sql, path_tokens(sql)):
         place = place_of(context, insert.parts)
-        rows += _into_delta(context, place, insert) if place.format == "delta" else _into(context, place, insert)
+        rows += _into_delta(context, place, insert) if place.has_log else _into(context, place, insert)
     return pa.table({"num_affected_rows": pa.array([rows]), "num_inserted_rows": pa.array([rows])})
 
 
@@ -229,7 +229,7 @@ def _rows_of(
     if insert.by_name:
         fields = [schema.find(n) for n in rows.column_names]
         rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
-        if place.format == "delta" and not insert.evolve:
+        if place.has_log and not insert.evolve:
             row_schema = _delta_schema(rows)
             if row_schema is not None:
                 check_structs_whole(row_schema, schema)

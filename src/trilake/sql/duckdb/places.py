@@ -21,7 +21,7 @@ from trilake.sql.parser.paths import version_behind
 from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.table.registry import find_format, format_of_provider, open_table
+from trilake.table.registry import DEFAULT, find_format, format_of_provider, has_log, open_table
 from trilake.table.table import Table
 
 # --- Cache of the newest versions of Delta tables that this process has queried ---------------------------------------
@@ -97,6 +97,11 @@ class Place:
     def shown(self) -> str:
         return f"{self.format}.{quote_name(self.path)}" if self.format else quote_name(self.path)
 
+    @property
+    def has_log(self) -> bool:
+        """Whether the table has, or until its format is detected may have, a Delta log."""
+        return not self.format or has_log(self.format)
+
     def open(self, context: Context, version: int | None = None, timestamp: str | None = None) -> Table:
         """Open the table at a version.
 
@@ -110,7 +115,7 @@ class Place:
             else:
                 moment = dt.datetime.strptime(f"{self.at}000", "%Y%m%d%H%M%S%f").replace(tzinfo=dt.UTC)
                 timestamp = moment.isoformat()
-        if version is None and timestamp is None and self.format in ("", "delta"):
+        if version is None and timestamp is None and self.has_log:
             try:
                 return _tables.open(self.path, context.options)
             except TableNotFoundError:
@@ -123,7 +128,7 @@ class Place:
 
         Raises ``TableNotFoundError``, and ``InvalidArgumentError`` for another format or a version.
         """
-        if self.format != "delta":
+        if not self.has_log:
             raise InvalidArgumentError(
                 f"{what} needs a Delta table, but {self.shown} is a {self.format} table", file=self.path
             )
@@ -152,7 +157,7 @@ def place_of(context: Context, parts: tuple[str, ...], *, new: bool = False) -> 
     except TableNotFoundError:
         if not new:
             raise
-        return replace(place, format="delta")
+        return replace(place, format=DEFAULT)
 
 
 def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = False) -> Place | None:
@@ -169,8 +174,9 @@ def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = Fals
     at, exists = version_behind(path), not format and os.path.exists(path)
     if not format and "/" not in path and not (quoted and (exists or (at and os.path.exists(at[0])))):
         return None
-    if at is None or exists or (format in ("", "delta") and context.log(path).exists()):
-        return Place(format, path)
+    whole = Place(format, path)
+    if at is None or exists or (whole.has_log and context.log(path).exists()):
+        return whole
     return Place(format, at[0], at[1])
 
 

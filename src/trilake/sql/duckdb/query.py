@@ -30,6 +30,7 @@ from trilake.sql.parser.cursor import Cursor, SqlTextError, SyntaxProblem
 from trilake.sql.parser.places import Edit, Edited, place_of
 from trilake.sql.parser.tokens import AFTER_RELATION, tokenize
 from trilake.table.frames import arrow_batches
+from trilake.table.registry import DEFAULT
 from trilake.table.relations.dataset import duckdb_rows
 from trilake.table.table import Table
 
@@ -144,7 +145,7 @@ def _changes(context: Context, arguments: str) -> pa.Table:
             f"{CHANGES} takes a path, the first version or time, and optionally the last",
             help=f"write {CHANGES}('/path', 1)",
         )
-    place = relation_of(context, ("delta", values[0]))
+    place = relation_of(context, (DEFAULT, values[0]))
     opened = place and place.open(context)
     if not isinstance(opened, ArrowDeltaTable):
         raise TableNotFoundError(

@@ -30,6 +30,7 @@ from trilake.sql.parser.expressions import split_names
 from trilake.sql.parser.paths import named_path
 from trilake.sql.parser.tokens import unquoted
 from trilake.storage import open_store
+from trilake.table.registry import DEFAULT, has_log
 
 #: Words that end a column's default.
 _AFTER_DEFAULT = (
@@ -125,7 +126,7 @@ def _clone(cursor: Cursor) -> dict[str, object]:
     cursor.accept("DEEP")
     cursor.expect("CLONE")
     is_path = cursor.token is not None and cursor.token.kind == "string"
-    source = ("delta", unquoted(cursor.take())) if is_path else cursor.name()
+    source = (DEFAULT, unquoted(cursor.take())) if is_path else cursor.name()
     travel = None
     cursor.accept("FOR")
     for word in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME"):
@@ -397,7 +398,7 @@ def with_options(call: Create, format: str) -> Create:
     ignored = [k for k, v in call.options.items() if has_no_effect(k, v)]
     warn_ignored(ignored)
     rest = {k: v for k, v in call.options.items() if k.lower() != "path" and k not in ignored}
-    unknown = sorted(k for k in rest if format == "delta" and not k.lower().startswith("delta."))
+    unknown = sorted(k for k in rest if has_log(format) and not k.lower().startswith("delta."))
     if unknown:
         raise UnknownOptionError(
             f"unknown option {', '.join(map(repr, unknown))} of a new Delta table",

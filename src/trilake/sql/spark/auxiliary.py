@@ -79,7 +79,7 @@ def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
     if target is None:
         return None
     call = parse_analyze(Cursor(sql))
-    if target.format == "delta":
+    if target.has_log:
         table = open_delta(session, target)
         check_columns(table.snapshot, call.columns)
         if call.scan:
@@ -98,7 +98,7 @@ def _on_target(session: SqlSession, cursor: Cursor, act: Callable[[SqlSession, T
 
 
 def _refresh(session: SqlSession, target: Target) -> None:
-    if target.format == "delta":
+    if target.has_log:
         head_of(session, target)
         catalogue.refresh(session, target)
 

@@ -37,7 +37,7 @@ from trilake.storage.base import Store
 from trilake.table import registry
 from trilake.table.checksum import Checksum, checksum
 from trilake.table.conversion import Done, Piece, Rows, Source, Target, TargetRequest
-from trilake.table.registry import DEFAULT, format_named
+from trilake.table.registry import format_named, has_log
 from trilake.table.table import FilterLike
 from trilake.tools.convert import parquet
 
@@ -376,7 +376,7 @@ def begin(store: Store, source: Source, request: TargetRequest) -> Target:
     """
     if request.mode not in ("error", "append", "overwrite"):
         raise InvalidArgumentError(f"unknown mode {request.mode!r}", help="use append, error or overwrite")
-    if request.data_format is not None and request.format != DEFAULT:
+    if request.data_format is not None and not has_log(request.format):
         raise InvalidArgumentError(f"data_format needs format='delta', got {request.format!r}", help="leave it out")
     unknown = [c for c in request.partition_by or () if c not in source.schema.names]
     if unknown:

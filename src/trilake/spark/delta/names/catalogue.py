@@ -51,7 +51,7 @@ from trilake.spark.session.settings import session_store
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.table.registry import format_of_provider
+from trilake.table.registry import format_of_provider, has_log
 
 _log = logging.getLogger("trilake.spark")
 _BY_PATH = re.compile(r"(`?)([\w-]+)\1\.`((?:[^`]|``)+)`")
@@ -123,7 +123,7 @@ def location_of(spark: SparkSession, name: str) -> str | None:
     """The location of the Delta table with a name or at ``delta.`/path```; ``None`` for an unknown name.  Raises
     ``InvalidArgumentError`` for a view and for tables of other formats."""
     table = find_table(spark, name)
-    if table is not None and table.format != "delta":
+    if table is not None and not has_log(table.format):
         raise InvalidArgumentError(
             f"expected a Delta table, but {name} is a {table.format} table",
             help="read it with spark.table, and write to it with df.write.saveAsTable or insertInto",
@@ -192,7 +192,7 @@ def new_name(
 def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, format: str, *, replaces: bool) -> None:
     """Raise ``TableExistsError`` for files at the location of a new managed table; a Delta table may be replaced."""
     is_delta = DeltaLog(store, spark_engine()).exists()
-    if replaces and is_delta and format_of_provider(format) == "delta" and has_catalog(spark, list(parts)):
+    if replaces and is_delta and has_log(format) and has_catalog(spark, list(parts)):
         return
     name, place = quote_parts(parts), decoded(store.uri)
     to_name = f"CREATE TABLE {name} USING {format} LOCATION {string_literal(place)}"
@@ -234,7 +234,7 @@ def _is_no_table(store: Store, format: str) -> bool:
 
 def has_table(store: Store, format: str) -> bool:
     """Whether a location has a table; for formats other than Delta, whether it has any files."""
-    if format_of_provider(format) == "delta":
+    if has_log(format):
         return DeltaLog(store, spark_engine()).exists()
     return next(store.list(), None) is not None
 
@@ -254,7 +254,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         if managed and about is not None:
             make_entry(spark, parts_of(name), about, path=absolute(location), managed=True)
         return
-    if format_of_provider(entry.provider) != "delta" or entry.location is None:
+    if not has_log(entry.provider) or entry.location is None:
         raise InvalidArgumentError(
             f"the table at {location} was written, but the name {name} no longer refers to a Delta table",
             help="drop that name, or choose another",

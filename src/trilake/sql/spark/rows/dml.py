@@ -36,7 +36,6 @@ from trilake.sql.spark.session.problems import Local, check_condition, check_val
 from trilake.sql.spark.session.relations import local_views, localized, query
 from trilake.sql.spark.session.session import SqlSession, counts, nothing
 from trilake.sql.spark.session.targets import Target, changeable_table, find_entry, full_parts, not_found, path_target
-from trilake.table.registry import DEFAULT
 
 
 def whole_names(session: SqlSession, parts: tuple[str, ...]) -> set[tuple[str, ...]]:
@@ -84,7 +83,7 @@ class Named:
 def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Delete rows; return their number."""
     target, change = _target(session, change)
-    if target.format != DEFAULT:
+    if not target.has_log:
         return delete_plainly(session, target, change.condition)
     table = open_delta(session, target)
     if change.condition is None:
@@ -102,7 +101,7 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Update rows; return their number."""
     target, change = _target(session, change)
-    if target.format != DEFAULT:
+    if not target.has_log:
         return update_plainly(session, target, change.values, change.condition)
     table = open_delta(session, target)
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))
@@ -192,7 +191,7 @@ def _through(target: Target, change: DeleteOrUpdate, view_columns: Mapping[str, 
 def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
     """Delete all rows, or those of some partitions."""
     target, _ = _target(session, DeleteOrUpdate(change.parts, None, (), None))
-    if target.format != DEFAULT:
+    if not target.has_log:
         partition_condition(change.partition, (), target.path)  # raises: there are no partitions
         delete_plainly(session, target, None)
     else:
@@ -259,7 +258,7 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     source = query(session, f"SELECT * FROM {named_source}")
     if source_alias is not None:
         source = source.alias(source_alias)
-    if target.format != DEFAULT:
+    if not target.has_log:
         return merge_by_keys(session, target, merge, source)
     table = open_delta(session, target)
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))

@@ -49,7 +49,7 @@ def run_insert(session: SqlSession, sql: str, args: Args) -> DataFrame:
         target = whole_table_of(session, insert.parts)
         if target is None:
             _into_spark(session, insert, args)
-        elif target.format == "delta":
+        elif target.has_log:
             _into_delta(session, target, insert, args)
         else:
             _into_other(session, target, insert, args)

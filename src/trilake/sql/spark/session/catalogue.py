@@ -16,12 +16,13 @@ from trilake.spark.session.engine import spark_engine
 from trilake.sql.spark.session.frames import uncache
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, full_parts
+from trilake.table.registry import DEFAULT
 
 _CATALOG = "spark_catalog"
 
 
 def add(
-    session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str = "delta", managed: bool
+    session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str, managed: bool
 ) -> None:
     """Add an entry for a table; without a path the catalog chooses a location.  Raises Spark's
     ``TABLE_OR_VIEW_ALREADY_EXISTS`` if the name is taken."""
@@ -32,14 +33,14 @@ def add(
 def add_delta(session: SqlSession, parts: tuple[str, ...], path: str, *, managed: bool) -> None:
     """Add an entry for the Delta table at a path."""
     head = DeltaLog(session.store(path), spark_engine()).head()
-    add(session, parts, path, About.of(head), managed=managed)
+    add(session, parts, path, About.of(head), format=DEFAULT, managed=managed)
 
 
 def refresh(session: SqlSession, target: Target) -> None:
     """Update the entry of a Delta table.  An entry with another location stays, and a dropped one stays dropped; but a
     managed table that exists without an entry was recreated by a write, and gets the entry."""
     entry = target.entry
-    if entry is None or target.format != "delta" or not session.classic:
+    if entry is None or not target.has_log or not session.classic:
         return
     name = quote_parts((_CATALOG, entry.database, entry.table))
     with suppress(TableExistsError, InvalidArgumentError):  # the name now refers to another table

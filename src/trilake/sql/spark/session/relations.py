@@ -33,6 +33,7 @@ from trilake.sql.spark.session.jvm import alias_follows, pass_sample
 from trilake.sql.spark.session.problems import Local, WithMetadata, in_place
 from trilake.sql.spark.session.session import Query, SqlSession
 from trilake.sql.spark.session.targets import Target, View, full_parts, not_found, path_target, resolve
+from trilake.table.registry import DEFAULT
 
 #: The table functions for a change data feed.
 CHANGES = ("table_changes", "table_changes_by_path")
@@ -295,7 +296,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
             condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
         )
     if name == CHANGES[1]:
-        target: Target | View | None = path_target(session, ("delta", place(values[0])))
+        target: Target | View | None = path_target(session, (DEFAULT, place(values[0])))
     else:
         target = resolve(session, Cursor(values[0]).name())
     if target is None and not session.spark.catalog.tableExists(values[0]):

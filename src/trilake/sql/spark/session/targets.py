@@ -25,7 +25,7 @@ from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import PRIVATE, Query, SqlSession, TempView
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.table.registry import format_of_provider
+from trilake.table.registry import format_of_provider, has_log
 
 _CATALOG = "spark_catalog"
 _MOST_VIEWS = 64
@@ -51,6 +51,11 @@ class Target:
     @property
     def log(self) -> DeltaLog:
         return DeltaLog(self.store, spark_engine())
+
+    @property
+    def has_log(self) -> bool:
+        """Whether tables of the format have a Delta log."""
+        return has_log(self.format)
 
     @property
     def shown(self) -> str:
@@ -268,7 +273,7 @@ def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str
     names = _column_list(view)
     if target is None or (projection.columns is None and names is None):
         return target, None
-    if target.format != "delta":
+    if not target.has_log:
         raise _not_whole_table(view.parts)
     schema = read_schema(target.log.head().schema)
     columns = projection.columns or tuple((n, n) for n in schema.names)

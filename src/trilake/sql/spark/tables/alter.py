@@ -45,7 +45,7 @@ def run_alter(session: SqlSession, sql: str) -> DataFrame | None:
         return None  # Spark raises
     if cursor.accept("RENAME", "TO"):
         return _rename(session, target, cursor)
-    if target.format != "delta":
+    if not target.has_log:
         raise InvalidArgumentError(
             f"ALTER TABLE needs a Delta table, but {target.shown} is a {target.format} table", file=target.path
         )
@@ -97,7 +97,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             condition="DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER",
         )
     place = cursor.string()
-    there = Target(("delta", place), "delta", place, options=session.options(place))
+    there = Target((target.format, place), target.format, place, options=session.options(place))
     if not there.log.exists():
         raise InvalidArgumentError(
             f"{place} does not exist, or is not a Delta table",

@@ -135,9 +135,10 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
                     raise
                 if created:
                     _log.warning(
-                        "the table at %s has no entry yet: CREATE TABLE %s USING delta LOCATION '%s' adds it",
+                        "the table at %s has no entry yet: CREATE TABLE %s USING %s LOCATION '%s' adds it",
                         place.path,
                         quote_parts(place.parts),
+                        place.format,
                         place.path,
                     )
                 if call.if_not_exists and find_entry(session, place.parts) is not None:

@@ -76,7 +76,7 @@ from trilake.sql.spark.tables.create_place import (
     place_of_new,
 )
 from trilake.sql.spark.tables.view_statements import create_view, is_view
-from trilake.table.registry import format_of_provider
+from trilake.table.registry import DEFAULT, format_of_provider, has_log
 
 
 def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescription:
@@ -94,7 +94,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
     if place.exists and call.if_not_exists:
         return nothing(session)
     schema = schema_of(call) if columns is None else columns
-    if format != "delta":
+    if not has_log(format):
         return _create_other(session, call, place, to_spark(schema))
     log = session_log(session.spark, session.store(place.path))
     table = replace(_with_defaults(session, description_of(call, schema)), managed=place.managed)
@@ -163,7 +163,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     if place.exists and call.if_not_exists:
         return nothing(session)
     frame = query(session, call.query)
-    if format != "delta":
+    if not has_log(format):
         return _create_other(session, call, place, frame.schema, frame)
     schema = from_spark(frame.schema, limits=True)
     log = session_log(session.spark, session.store(place.path))
@@ -184,7 +184,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
     if place.exists and call.if_not_exists:
         return nothing(session)
     source = resolve(session, call.like)
-    if isinstance(source, Target) and source.format == "delta" and format == "delta":
+    if isinstance(source, Target) and source.has_log and has_log(format):
         table = description_like(source.log, call)
     else:
         if source is None:
@@ -192,7 +192,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             inside = tuple(c.name for c in session.spark.catalog.listColumns(quote_parts(call.like)) if c.isPartition)
         else:
             frame, inside = frame_of_name(session, source), ()
-        if format != "delta":
+        if not has_log(format):
             return _create_other(session, call, place, frame.schema)
         table = replace(description_of(call, from_spark(frame.schema, limits=True)), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
@@ -206,7 +206,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
     """Clone a table; return its metrics."""
     source = clone_source(session, call)
-    place = place_of_new(session, call, "delta")
+    place = place_of_new(session, call, DEFAULT)
     if place.exists and call.if_not_exists:
         return nothing(session)
     into = session_log(session.spark, session.store(place.path))
@@ -317,7 +317,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
     source = whole_table_of(session, call.clone_of)
     if source is None:
         return _of_parquet(session, call)
-    if source.format != "delta":
+    if not source.has_log:
         raise InvalidArgumentError(
             f"only Delta tables and Parquet files can be cloned, but {source.shown} is a {source.format} table",
             condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
@@ -386,7 +386,7 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     if call is None:
         return query(session, sql, args) if names_trilake_table(session, sql, tokens) else None
     if call.clone_of is not None:
-        return create_clone(session, with_options(call, "delta"))
+        return create_clone(session, with_options(call, DEFAULT))
     format = _format(session, call)
     if format is None:
         target = resolve(session, call.parts) if call.replace else None

@@ -61,12 +61,12 @@ def run_maintenance(session: SqlSession, statement: Maintenance) -> DataFrame:
     target = place_of_statement(session, statement.parts, type(statement).__name__.upper())
     if isinstance(statement, History):
         return history_frame(spark, _with_history(session, target), statement.limit)
-    if isinstance(statement, Optimize) and target.format != DEFAULT:
+    if isinstance(statement, Optimize) and not target.has_log:
         totals = spark_format_named(target.format).optimize(session.spark, target.path)
         metrics = T.StructType([T.StructField(name, T.LongType()) for name in totals])
         schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
         return rows(session, schema, [(target.path, dict(totals))])
-    if target.format != DEFAULT:
+    if not target.has_log:
         raise InvalidArgumentError(
             f"{type(statement).__name__.upper()} is only supported for Delta tables",
             file=target.path,
@@ -98,7 +98,7 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
     """The table of a statement: a name, ``delta.`/path```, or a path as a string literal.  Raises
     ``TableNotFoundError`` and ``InvalidArgumentError``."""
     if len(parts) == 1 and "/" in parts[0]:
-        target = path_target(session, ("delta", parts[0]))
+        target = path_target(session, (DEFAULT, parts[0]))
     else:
         _check_no_view(session, parts, what, "EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE")
         target = whole_table_of(session, parts)
@@ -171,14 +171,14 @@ def _convert(session: SqlSession, statement: Convert) -> DataFrame:
 def _detail(session: SqlSession, statement: Detail) -> DataFrame:
     parts = statement.parts
     if len(parts) == 1 and "/" in parts[0]:
-        target = path_target(session, ("delta", parts[0]))
+        target = path_target(session, (DEFAULT, parts[0]))
         assert target is not None
         if not target.log.exists():
             return _detail_of_folder(session, parts[0])
     else:
         _check_no_view(session, parts, "DESCRIBE DETAIL", "DELTA_UNSUPPORTED_DESCRIBE_DETAIL_VIEW")
         table = whole_table_of(session, parts)
-        if table is None or table.format != "delta":
+        if table is None or not table.has_log:
             return _detail_of_other(session, parts, table)
         target = table
     name = None if target.entry is None else target.catalog_name
