@@ -213,6 +213,15 @@ def test_merge_with_every_clause(t: str) -> None:
     assert run(f"SELECT * FROM {t}") == []
 
 
+def test_describe_an_older_version(t: str, tmp_path: Path) -> None:
+    run(f"ALTER TABLE {t} ADD COLUMNS (s STRUCT<a: VARCHAR(3), b: TIMESTAMP_NTZ>, v VARIANT COMMENT 'x')")
+    described = [(r["col_name"], r["data_type"], r["comment"]) for r in run(f"DESCRIBE {t}")]
+    assert described[2:] == [("s", "struct<a:string,b:timestamp_ntz>", None), ("v", "variant", "x")]
+    first = f"delta.`{tmp_path}/two words@v0`"
+    assert [r["col_name"] for r in run(f"DESCRIBE {first}")] == ["id", "note"]
+    assert [r["version"] for r in run(f"DESCRIBE HISTORY {first}")] == [0]
+
+
 def test_maintenance_statements(t: str, tmp_path: Path) -> None:
     run(f"INSERT INTO {t} VALUES (4, 'd')")
     path = f"{tmp_path}/two words"

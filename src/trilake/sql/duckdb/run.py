@@ -48,12 +48,10 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
     if isinstance(statement, Convert):
         return _convert(context, statement)
     place = place_of(context, statement.parts)
-    if isinstance(statement, History) and place.format != "delta":
+    if isinstance(statement, History):
         return place.open(context).history(statement.limit)
     table = place.delta(context, type(statement).__name__.upper())
     match statement:
-        case History():
-            return table.history(statement.limit)
         case Detail():
             return table.detail()
         case Optimize():

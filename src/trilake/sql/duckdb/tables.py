@@ -13,7 +13,6 @@ from trilake.delta.commands.write.create import check_same_table, create_table
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.protocol.sql_types import type_sql
-from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.changes import one_row
 from trilake.sql.duckdb.places import Context, Place, place_of
@@ -67,7 +66,7 @@ def run_create(context: Context, sql: str) -> pa.Table:
         return _NOTHING
     if call.clone_of is not None:
         return _clone(context, call, place)
-    if place.format != "delta":
+    if not place.has_log:
         return _create_other(context, call, place)
     return _create_delta(context, call, place, there=there)
 
@@ -97,7 +96,7 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
         return _NOTHING
     if call.like is not None:
         source = place_of(context, call.like)
-        if source.format == "delta":
+        if source.has_log:
             table = description_like(source.delta(context, "CREATE TABLE LIKE").log, call)
         else:
             table = description_of(call, from_arrow(source.open(context).schema))
@@ -192,10 +191,7 @@ def run_describe(context: Context, sql: str) -> pa.Table:
     cursor.accept("TABLE")
     place = place_of(context, cursor.name())
     cursor.end()
-    if place.format == "delta":
-        schema = read_schema(place.delta(context, "DESCRIBE").snapshot.schema)
-    else:
-        schema = from_arrow(place.open(context).schema)
+    schema = from_arrow(place.open(context).schema)
     return pa.table(
         {
             "col_name": pa.array(schema.names, pa.string()),
