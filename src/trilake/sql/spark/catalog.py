@@ -10,12 +10,11 @@ from pyspark.sql import catalog
 from pyspark.sql.catalog import Column, Table
 
 from trilake.common.text import quote_parts
-from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.errors import InvalidArgumentError
 from trilake.spark.patches.recorder import Action
 from trilake.sql.parser.cursor import name_parts
-from trilake.sql.spark.session.frames import cache, frame_of, head_of, is_cached
+from trilake.sql.spark.session.frames import cache, is_cached
 from trilake.sql.spark.session.problems import errors_of_spark
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, path_target, resolve
@@ -27,52 +26,37 @@ if TYPE_CHECKING:
 
 def columns(session: SqlSession, target: Target) -> list[Column]:
     """The table's current columns."""
-    from trilake.sql.spark.show import shown_type
+    from trilake.sql.spark.show import describe, shown_type
 
-    if target.format != "delta":
-        return [_column(f.name, f.dataType.simpleString()) for f in frame_of(session, target).schema.fields]
-    head = head_of(session, target)
-    inside, clustered = head.metadata.partition_columns, {format_path(c) for c in clustering_columns(head)}
+    about = describe(session, target)
+    clustered = {format_path(c) for c in about.clustering}
     out = []
-    for field in head.schema.fields:
+    for field in about.schema.fields:
         comment = field.metadata.get("comment")
         out.append(
-            _column(
+            Column(
                 field.name,
-                shown_type(field),
                 None if comment is None else str(comment),
+                shown_type(field),
                 field.nullable,
-                partition=field.name in inside,
-                cluster=field.name in clustered,
+                field.name in about.partition_columns,
+                isBucket=False,
+                **({"isCluster": field.name in clustered} if "isCluster" in Column._fields else {}),  # not before 4.0
             )
         )
     return out
 
 
-def _column(
-    name: str,
-    type: str,
-    comment: str | None = None,
-    nullable: bool = True,
-    partition: bool = False,
-    cluster: bool = False,
-) -> Column:
-    clustered = {"isCluster": cluster} if "isCluster" in Column._fields else {}  # not before 4.0
-    return Column(name, comment, type, nullable, partition, False, **clustered)
-
-
 def table(session: SqlSession, target: Target, spark_method: Callable[[], Table]) -> Table:
     """Spark's description of a table, with the table's own comment and the right table type.  Spark shows a table of
     any Python data source as managed."""
-    if target.format == "delta":
-        description = head_of(session, target).metadata.description
-    else:
-        frame_of(session, target)  # raises if there is no table
-        description = None
+    from trilake.sql.spark.show import describe
+
+    comment = describe(session, target).comment  # raises if there is no table
     if target.entry is None:
-        return Table(target.path, "spark_catalog", [target.format], description, "EXTERNAL", False)
+        return Table(target.path, "spark_catalog", [target.format], comment, "EXTERNAL", False)
     entry = spark_method()._replace(tableType="MANAGED" if target.entry.managed else "EXTERNAL")
-    return entry._replace(description=description) if target.format == "delta" else entry
+    return entry._replace(description=comment) if target.has_log else entry
 
 
 #: ``method(session, original, *args, **kwargs)``: ``original`` is Spark's method.

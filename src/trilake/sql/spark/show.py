@@ -1,9 +1,10 @@
-"""DESCRIBE, SHOW and SHOW CREATE TABLE of trilake tables, from their logs."""
+"""DESCRIBE, SHOW and SHOW CREATE TABLE of trilake tables, from their logs or the columns of their rows."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -17,13 +18,13 @@ from trilake.delta.metadata.property_changes import CLUSTERING_COLUMNS
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.features import writer_features
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
-from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.schema import StructField, StructType, parse_schema
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.generated import generation_expression
-from trilake.delta.scan.scan import matching_partitions, parse_table_filter, read_schema
+from trilake.delta.scan.scan import matching_partitions, parse_table_filter
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.parser.changes import partition_clause, partition_condition
@@ -33,6 +34,29 @@ from trilake.sql.spark.session.frames import frame_of, head_of, open_delta
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.session import SqlSession, rows
 from trilake.sql.spark.session.targets import Target, resolve
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a table's log says of it; without a log, only the columns of its rows are known."""
+
+    schema: StructType
+    properties: Mapping[str, str]
+    partition_columns: Sequence[str] = ()
+    clustering: Sequence[tuple[str, ...]] = ()
+    comment: str | None = None
+    created_ms: int | None = None
+
+
+def describe(session: SqlSession, target: Target) -> Description:
+    """Describe a table.  Raises ``TableNotFoundError``."""
+    if not target.has_log:
+        return Description(parse_schema(frame_of(session, target).schema.json()), {})
+    head = head_of(session, target)
+    about, clustering = head.metadata, clustering_columns(head)
+    return Description(
+        head.schema, table_properties(head), about.partition_columns, clustering, about.description, about.created_time
+    )
 
 
 def table_properties(head: Head) -> dict[str, str]:
@@ -62,31 +86,18 @@ def _plain(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else quote_name(name)
 
 
-def _name_clause(name: str | None, columns: list[str]) -> list[str]:
-    if not columns:
-        return [f"CREATE TABLE {name}"]
-    return [f"CREATE TABLE {name} (", ",\n".join(f"  {c}" for c in columns) + ")"]
-
-
 def show_create(session: SqlSession, target: Target) -> DataFrame:
     """The statement that would create the table."""
-    name = target.catalog_name if target.entry is not None else f"delta.{quote_name(target.path)}"
-    if target.format != "delta":
-        columns = [
-            f"{_plain(f.name)} {f.dataType.simpleString().upper()}" for f in frame_of(session, target).schema.fields
-        ]
-        lines = [*_name_clause(name, columns), f"USING {target.format}"]
-        lines.append(f"LOCATION {string_literal(target.path)}")
-        return rows(session, "createtab_stmt string", [("\n".join(lines) + "\n",)])
-    head = head_of(session, target)
-    lines = [*_name_clause(name, [_column(head, f) for f in head.schema.fields]), "USING delta"]
-    if head.metadata.partition_columns:
-        lines.append(f"PARTITIONED BY ({', '.join(_plain(c) for c in head.metadata.partition_columns)})")
-    clustered = clustering_columns(head)
-    if clustered:
-        lines.append(f"CLUSTER BY ({', '.join(format_path(c) for c in clustered)})")
-    if head.metadata.description:
-        lines.append(f"COMMENT {string_literal(head.metadata.description)}")
+    about = describe(session, target)
+    name = target.catalog_name or f"{target.format}.{quote_name(target.path)}"
+    columns = ",\n".join(f"  {_column(f)}" for f in about.schema.fields)
+    lines = [f"CREATE TABLE {name} (\n{columns})" if columns else f"CREATE TABLE {name}", f"USING {target.format}"]
+    if about.partition_columns:
+        lines.append(f"PARTITIONED BY ({', '.join(_plain(c) for c in about.partition_columns)})")
+    if about.clustering:
+        lines.append(f"CLUSTER BY ({', '.join(format_path(c) for c in about.clustering)})")
+    if about.comment:
+        lines.append(f"COMMENT {string_literal(about.comment)}")
     if target.entry is None or not target.entry.managed:
         lines.append(f"LOCATION {string_literal(_uri(target.path))}")
     hidden = (
@@ -96,7 +107,7 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
         CLUSTERING_COLUMNS,
         CLUSTERING_FEATURE,
     )
-    properties = {k: v for k, v in table_properties(head).items() if not k.startswith(hidden)}
+    properties = {k: v for k, v in about.properties.items() if not k.startswith(hidden)}
     if properties:
         inside = ",\n".join(f"  {string_literal(k)} = {string_literal(v)}" for k, v in sorted(properties.items()))
         lines.append(f"TBLPROPERTIES (\n{inside})")
@@ -107,7 +118,7 @@ def _uri(path: str) -> str:
     return path if "://" in path else f"file:{path}"
 
 
-def _column(head: Head, field: StructField) -> str:
+def _column(field: StructField) -> str:
     out = f"{_plain(field.name)} {sql_type(field)}"
     if not field.nullable:
         out += " NOT NULL"
@@ -140,7 +151,10 @@ def run_show(session: SqlSession, sql: str) -> DataFrame | None:
         return None
     if cursor.is_any("QUERY", "SELECT", "WITH", "FROM", "VALUES") and cursor.at + 1 < len(cursor.tokens):
         cursor.accept("QUERY")
-        return _describe_fields(session, query(session, cursor.rest()))
+        fields = query(session, cursor.rest()).schema.fields
+        return rows(
+            session, _DESCRIBE, [(f.name, f.dataType.simpleString(), (f.metadata or {}).get("comment")) for f in fields]
+        )
     if cursor.is_word("TABLE") and cursor.at + 1 < len(cursor.tokens):
         cursor.accept("TABLE")
     extended = cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
@@ -159,34 +173,21 @@ def run_show(session: SqlSession, sql: str) -> DataFrame | None:
         )
     if cursor.token is not None and cursor.token.is_name:
         return _describe_column(session, target, cursor.name())
-    if target.format != "delta":
-        return _describe_fields(session, frame_of(session, target))
-    head = head_of(session, target)
-    out = _columns(head)
-    if extended:
-        out += _details(session, target, head)
+    about = describe(session, target)
+    out = _columns(about)
+    if extended and target.has_log:
+        out += _details(target, about)
     return rows(session, _DESCRIBE, out)
 
 
-def _describe_fields(session: SqlSession, frame: DataFrame) -> DataFrame:
-    return rows(
-        session,
-        _DESCRIBE,
-        [(f.name, f.dataType.simpleString(), (f.metadata or {}).get("comment")) for f in frame.schema.fields],
-    )
-
-
-def _columns(head: Head) -> list[Row]:
-    schema = read_schema(head.schema)
-    out: list[Row] = [_described(f) for f in schema.fields]
-    names = head.metadata.partition_columns
-    if names:
+def _columns(about: Description) -> list[Row]:
+    out: list[Row] = [_described(f) for f in about.schema.fields]
+    if about.partition_columns:
         out += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
-        out += [_described(schema.field(n)) for n in names]
-    clustered = clustering_columns(head)
-    if clustered:
+        out += [_described(about.schema.field(n)) for n in about.partition_columns]
+    if about.clustering:
         out += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
-        out += [(format_path(c), shown_type(_at(schema, c)), None) for c in clustered]
+        out += [(format_path(c), shown_type(_at(about.schema, c)), None) for c in about.clustering]
     return out
 
 
@@ -210,14 +211,18 @@ def shown_type(field: StructField) -> str:
     return to_spark(StructType((field,))).fields[0].dataType.simpleString()
 
 
-def _details(session: SqlSession, target: Target, head: Head) -> list[Row]:
-    properties = ",".join(f"{k}={v}" for k, v in sorted(table_properties(head).items()))
+def _details(target: Target, about: Description) -> list[Row]:
+    properties = ",".join(f"{k}={v}" for k, v in sorted(about.properties.items()))
     kind = "EXTERNAL" if target.entry is None or not target.entry.managed else "MANAGED"
-    out: list[Row] = [("", "", ""), ("# Detailed Table Information", "", "")]
-    out += [("Name", target.catalog_name or f"delta.`{target.path}`", ""), ("Type", kind, "")]
-    if head.metadata.description:
-        out.append(("Comment", head.metadata.description, ""))
-    out += [("Location", _uri(target.path), ""), ("Provider", "delta", ""), ("Table Properties", f"[{properties}]", "")]
+    name, provider = target.catalog_name or f"{target.format}.`{target.path}`", target.format
+    out: list[Row] = [("", "", ""), ("# Detailed Table Information", "", ""), ("Name", name, ""), ("Type", kind, "")]
+    if about.comment:
+        out.append(("Comment", about.comment, ""))
+    out += [
+        ("Location", _uri(target.path), ""),
+        ("Provider", provider, ""),
+        ("Table Properties", f"[{properties}]", ""),
+    ]
     return out
 
 
@@ -257,9 +262,7 @@ def _key(cursor: Cursor) -> str | None:
 
 
 def _properties(session: SqlSession, target: Target, key: str | None) -> DataFrame:
-    properties: Mapping[str, str] = {}
-    if target.format == "delta":
-        properties = table_properties(head_of(session, target))
+    properties = describe(session, target).properties
     pairs: Iterable[tuple[str, str]] = sorted(properties.items())
     if key is not None:
         missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"
@@ -284,7 +287,7 @@ def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
 
 def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:
     """List partitions as ``a=1/b=x``.  Raises ``InvalidArgumentError`` for an unpartitioned table."""
-    snapshot = open_delta(session, target).snapshot if target.format == "delta" else None
+    snapshot = open_delta(session, target).snapshot if target.has_log else None
     names = () if snapshot is None else snapshot.metadata.partition_columns
     if snapshot is None or not names:
         raise InvalidArgumentError(
@@ -328,37 +331,27 @@ def describe_json(session: SqlSession, target: Target, *, extended: bool) -> Dat
         "namespace": [database],
         "schema_name": database,
     }
-    managed = entry is not None and entry.managed
-    place = {"location": _uri(target.path), "type": "MANAGED" if managed else "EXTERNAL", "provider": target.format}
-    if target.format == "delta":
-        facts |= _of_delta(head_of(session, target), place)
-    else:
-        facts |= {"columns": _fields(frame_of(session, target).schema)} | place
-    return rows(session, "json_metadata string", [(orjson.dumps(facts).decode(),)])
-
-
-def _of_delta(head: Head, place: dict[str, str]) -> dict[str, Any]:
-    metadata = head.metadata
-    columns = _fields(to_spark(head.schema))
-    for column, field in zip(columns, head.schema.fields, strict=True):
+    about = describe(session, target)
+    facts["columns"] = columns = _fields(to_spark(about.schema))
+    for column, field in zip(columns, about.schema.fields, strict=True):
         default = default_expression(field)
         if default is not None:
             column["default"] = default
-    out: dict[str, Any] = {"columns": columns}
-    clustered = clustering_columns(head)
-    if clustered:
-        out["clustering_columns"] = [format_path(c) for c in clustered]
-    out["location"] = place["location"]
-    if metadata.created_time is not None:
-        created = dt.datetime.fromtimestamp(metadata.created_time / 1000, dt.UTC)
-        out["created_time"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")
-    out |= place
-    if metadata.description:
-        out["comment"] = metadata.description
-    out["table_properties"] = dict(sorted(table_properties(head).items()))
-    if metadata.partition_columns:
-        out["partition_columns"] = list(metadata.partition_columns)
-    return out
+    if about.clustering:
+        facts["clustering_columns"] = [format_path(c) for c in about.clustering]
+    facts["location"] = _uri(target.path)
+    if about.created_ms is not None:
+        created = dt.datetime.fromtimestamp(about.created_ms / 1000, dt.UTC)
+        facts["created_time"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")
+    facts["type"] = "MANAGED" if entry is not None and entry.managed else "EXTERNAL"
+    facts["provider"] = target.format
+    if about.comment:
+        facts["comment"] = about.comment
+    if about.properties:
+        facts["table_properties"] = dict(sorted(about.properties.items()))
+    if about.partition_columns:
+        facts["partition_columns"] = list(about.partition_columns)
+    return rows(session, "json_metadata string", [(orjson.dumps(facts).decode(),)])
 
 
 def _fields(struct: T.StructType) -> list[dict[str, Any]]:

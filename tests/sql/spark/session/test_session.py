@@ -271,8 +271,22 @@ def test_lance_table_in_the_catalog(sql: SparkSession) -> None:
         assert rows(sql, "SELECT count(*) FROM sql_lance VERSION AS OF 1") == [(3,)]
         assert rows(sql, "DELETE FROM sql_lance WHERE id = 1") == [(1,)]
         assert rows(sql, "SELECT * FROM sql_lance") == [(0, 0), (2, 4), (9, 9)]
+        assert "LOCATION" not in rows(sql, "SHOW CREATE TABLE sql_lance")[0][0]
     finally:
         sql.sql("DROP TABLE sql_lance")
+
+
+def test_lance_table_is_described_by_its_columns(sql: SparkSession, tmp_path: Path) -> None:
+    name = f"lance.`{tmp_path}/t`"
+    sql.sql(f"CREATE TABLE {name} (id BIGINT, s STRUCT<aB: INT>)")
+    columns = [("id", "bigint", None), ("s", "struct<aB:int>", None)]
+    assert [tuple(r) for r in sql.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()] == columns
+    assert [(c.name, c.dataType, c.description) for c in sql.catalog.listColumns(name)] == columns
+    assert rows(sql, f"SHOW TBLPROPERTIES {name}") == []
+    create = f"CREATE TABLE {name} (\n  id BIGINT,\n  s STRUCT<aB: INT>)\nUSING lance\nLOCATION 'file:{tmp_path}/t'\n"
+    assert rows(sql, f"SHOW CREATE TABLE {name}") == [(create,)]
+    facts = json.loads(rows(sql, f"DESCRIBE EXTENDED {name} AS JSON")[0][0])
+    assert list(facts)[4:] == ["columns", "location", "type", "provider"]
 
 
 def test_analyze_writes_the_log_and_describe_as_json(sql: SparkSession, tmp_path: Path) -> None:
