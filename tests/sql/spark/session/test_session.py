@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from trilake.errors import TrilakeError, UnsupportedSparkError, WriteFailedError
+from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError, WriteFailedError
 from trilake.spark.delta.names.catalogue import existing_location
 from trilake.spark.patches.recorder import patched
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
@@ -287,6 +287,8 @@ def test_lance_table_is_described_by_its_columns(sql: SparkSession, tmp_path: Pa
     assert rows(sql, f"SHOW CREATE TABLE {name}") == [(create,)]
     facts = json.loads(rows(sql, f"DESCRIBE EXTENDED {name} AS JSON")[0][0])
     assert list(facts)[4:] == ["columns", "location", "type", "provider"]
+    with pytest.raises(InvalidArgumentError, match="both name a version"):
+        sql.sql(f"SELECT * FROM lance.`{tmp_path}/t@v1` VERSION AS OF 1")
 
 
 def test_analyze_writes_the_log_and_describe_as_json(sql: SparkSession, tmp_path: Path) -> None:

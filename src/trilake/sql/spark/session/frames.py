@@ -64,18 +64,21 @@ def head_of(session: SqlSession, target: Target) -> Head:
     return log.head(version)
 
 
+def _travel(session: SqlSession, target: Target, version: int | None, ms: int | None) -> tuple[int | None, int | None]:
+    """The version or time of a read: the given one, or that after the path."""
+    if target.at is None:
+        return version, ms
+    if version is not None or ms is not None:
+        raise InvalidArgumentError(
+            f"the path of {target.shown} and the statement both name a version",
+            help="leave one of them out",
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
+        )
+    return (int(target.at[1:]), None) if target.at[:1] in "vV" else (None, path_moment_ms(session, target.at))
+
+
 def _opened(session: SqlSession, target: Target, version: int | None, ms: int | None) -> tuple[DeltaLog, int | None]:
-    if target.at is not None:
-        if version is not None or ms is not None:
-            raise InvalidArgumentError(
-                f"the path of {target.shown} and the statement both name a version",
-                help="leave one of them out",
-                condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
-            )
-        if target.at[:1] in "vV":
-            version = int(target.at[1:])
-        else:
-            ms = path_moment_ms(session, target.at)
+    version, ms = _travel(session, target, version, ms)
     store = target.store
     if not target.log.exists():
         nothing = target.entry is None and next(iter(store.list()), None) is None
@@ -99,15 +102,12 @@ def _missing(target: Target) -> str:
 def frame_of(session: SqlSession, target: Target, version: int | None = None, ms: int | None = None) -> DataFrame:
     """A table's rows at a version."""
     spark = session.spark
-    if target.format == "delta":
+    if target.has_log:
         is_newest = version is None and ms is None and target.at is None
         delta = open_delta(session, target, version_to_read(target.store.uri) if is_newest else version, ms)
         frame: DataFrame = read_dataframe(spark, delta, options=target.options, newest=is_newest)
         return note(frame, ReadVersion.of(delta)) if is_newest else frame
-    if target.at is not None and target.at[:1] in "vV":
-        version = int(target.at[1:])
-    elif target.at is not None:
-        ms = path_moment_ms(session, target.at)
+    version, ms = _travel(session, target, version, ms)
     table = format_named(target.format).open(target.store, version, None if ms is None else iso(ms))
     return spark_format_named(target.format).read(spark, table, options=target.options)
 
@@ -126,7 +126,7 @@ def stream_of(session: SqlSession, target: Target) -> DataFrame:
 
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
     """A Delta table's changes between two versions or times, inclusive; to the newest by default."""
-    if target.format != "delta":
+    if not target.has_log:
         raise InvalidArgumentError(
             f"only Delta tables have a change feed, but {target.shown} is a {target.format} table",
             condition="DELTA_TABLE_ONLY_OPERATION",
