@@ -10,6 +10,7 @@ import pytest
 from tests.delta.commands.alter.alter_case import MAPPED, Case
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.metadata.schema_changes import Condition
 from trilake.delta.protocol.actions import Protocol
 from trilake.errors import (
     ConstraintViolatedError,
@@ -167,8 +168,8 @@ def test_constraint_with_a_spark_only_function() -> None:
         t.alter.add_constraint("c", text)
     calls: list[tuple[int, str]] = []
 
-    def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
-        calls.append((snapshot.version, condition))
+    def find(snapshot: Snapshot, condition: Condition) -> Mapping[str, Any] | None:
+        calls.append((snapshot.version, condition.sql))
         return {"id": 7}
 
     with pytest.raises(ConstraintViolatedError, match="id = 7"):

@@ -6,6 +6,7 @@ import datetime as dt
 import pickle
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,42 @@ def test_checks_as_properties(spark: SparkSession, path: str) -> None:
     with pytest.raises(ConstraintViolatedError, match="a = 0"):
         trilake.write({"a": [0]}, path, mode="append")
     assert table.detail().collect()[0].properties == {"delta.constraints.positive": "a > 0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("builder_udf(a) > 0", "DELTA_UDF_IN_CHECK_CONSTRAINT"),
+        ("exists(a, x -> x > 0) AND builder_udf(a) > 0", "DELTA_UDF_IN_CHECK_CONSTRAINT"),
+        ("transform(a, x -> x)", "DELTA_NON_BOOLEAN_CHECK_CONSTRAINT"),
+    ],
+)
+def test_invalid_check_is_rejected_at_creation(sql: SparkSession, path: str, text: str, condition: str) -> None:
+    """Only Spark can evaluate these."""
+    sql.udf.register("builder_udf", len, "int")
+    statements = (
+        f"CREATE TABLE delta.`{path}` (a ARRAY<INT>) USING delta TBLPROPERTIES ('delta.constraints.c' = '{text}')",
+        f"ALTER TABLE delta.`{path} old` ADD CONSTRAINT c CHECK ({text})",
+    )
+    sql.sql(f"CREATE TABLE delta.`{path} old` (a ARRAY<INT>) USING delta")
+    builder = DeltaTable.create(sql).location(path).addColumn("a", "array<int>").property("delta.constraints.c", text)
+    for create in (builder.execute, *(partial(sql.sql, s) for s in statements)):
+        with pytest.raises(ExpressionError) as found:
+            create()
+        assert found.value.condition == condition
+    assert not DeltaTable.isDeltaTable(sql, path)
+    assert trilake.open(f"{path} old").version == 0
+
+
+def test_generated_struct_with_required_field(spark: SparkSession, path: str) -> None:
+    kind = T.StructType([T.StructField("x", T.ArrayType(T.IntegerType(), False), False)])
+    made = DeltaTable.create(spark).location(path).addColumn("a", "array<int>")
+    made.addColumn("s", kind, generatedAlwaysAs="named_struct('x', transform(a, y -> y + 1))").execute()
+    rows = spark.createDataFrame([([1, 2],)], "a array<int>")
+    trilake.write(rows, path, mode="append")
+    assert trilake.open(path).to_arrow()["s"].to_pylist() == [{"x": [2, 3]}]
+    with pytest.raises(ConstraintViolatedError):
+        trilake.write(spark.createDataFrame([(None,)], rows.schema), path, mode="append")
 
 
 def test_generated_column_that_only_spark_computes(spark: SparkSession, path: str) -> None:

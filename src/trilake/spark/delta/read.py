@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from trilake.common.text import quote_name
 from trilake.delta.commands.alter.metadata_commits import FindViolation
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
+from trilake.delta.metadata.schema_changes import Condition
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema_edit import nested_fields
@@ -31,6 +32,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter, parse_filter
 from trilake.spark.delta.reading.listed_frames import late_frame, listed_frame, look_up
 from trilake.spark.delta.source import TrilakeDeltaDataSource
+from trilake.spark.delta.storing.computed import judge_check
 from trilake.spark.live_frames.versions import is_read_in_each_plan
 from trilake.spark.scan.columns import char_columns, is_certain, with_padding
 from trilake.spark.scan.scan import NativeScanError, native_obstacle
@@ -155,9 +157,11 @@ def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str])
     """A function that lets Spark find a row for which a condition is not true, for
     :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
 
-    def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
+    def find(snapshot: Snapshot, condition: Condition) -> Mapping[str, Any] | None:
+        if not condition.kind.startswith("NOT NULL"):
+            judge_check(spark, snapshot.schema, condition.name, condition.sql)
         table = ArrowDeltaTable(open_store(path, dict(options)), snapshot.engine, version=snapshot.version)
-        violated = ~F.coalesce(F.expr(condition), F.lit(False))
+        violated = ~F.coalesce(F.expr(condition.sql), F.lit(False))
         rows = read_dataframe(spark, table, options=options).where(violated).take(1)
         return rows[0].asDict(recursive=True) if rows else None
 

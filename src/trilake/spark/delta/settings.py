@@ -48,6 +48,8 @@ AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
 #: Whether INSERT by position keeps null structs of another type, instead of storing structs of nulls.
 KEEP_NULL_STRUCTS = PREFIX + "insert.preserveNullSourceStructs"
+#: Whether columns without a default that an INSERT leaves out become null, instead of failing.
+NULLS_FOR_MISSING = "spark.sql.defaultColumn.useNullsForMissingDefaultValues"
 #: Whether a change feed or a stream may start or end after the newest commit.
 FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
 #: Whether a conversion takes only the files that a streaming sink committed.
@@ -91,6 +93,7 @@ def _harmless(meaning: str, *names: str) -> tuple[Setting, ...]:
 SETTINGS: tuple[Setting, ...] = (
     Setting(OVERWRITE_MODE, "honoured", "which rows an overwrite of a partitioned table removes"),
     Setting(MAX_RECORDS, "honoured", "maximum rows per data file of a write"),
+    Setting(NULLS_FOR_MISSING, "honoured", "false: INSERT rejects missing columns that have no default"),
     *_rows(
         "honoured",
         ("dynamicPartitionOverwrite.enabled", "false: overwrites are never dynamic"),

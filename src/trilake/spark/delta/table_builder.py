@@ -35,7 +35,7 @@ from trilake.spark.delta.names.catalogue import (
     table_at,
 )
 from trilake.spark.delta.settings import default_properties, session_log
-from trilake.spark.delta.storing.computed import judge_defaults, judge_generated
+from trilake.spark.delta.storing.computed import judge_checks, judge_defaults, judge_generated
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
@@ -257,6 +257,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
             properties = {**default_properties(self._spark), **own}
             judge_generated(self._spark, self._table.schema)
             judge_defaults(self._spark, self._table.schema)
+            judge_checks(self._spark, self._table.schema, checks)
             table = replace(self._table, name=name, properties=properties, checks=checks)
             return create_table(log, table, mode=self._mode)
         except TableExistsError as e:

@@ -1,7 +1,8 @@
-"""INSERT: rows in which all values are DEFAULT, and new columns."""
+"""INSERT: rows in which all values are DEFAULT, missing columns, and new columns."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import SchemaMismatchError
-from trilake.spark.delta.settings import KEEP_NULL_STRUCTS
+from trilake.spark.delta.settings import KEEP_NULL_STRUCTS, NULLS_FOR_MISSING
 
 _DEFAULTS = "(a INT DEFAULT 42, b INT DEFAULT 7)"
 _ALLOWED = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'enabled')"
@@ -231,6 +232,29 @@ def test_insert_with_unknown_struct_fields_is_rejected(sql: SparkSession, tmp_pa
     with pytest.raises(SchemaMismatchError) as e:
         sql.sql(f"INSERT INTO {table} {by}SELECT 1 AS a, named_struct('x', 2, 'y', 3) AS s")
     assert e.value.condition == "DELTA_METADATA_MISMATCH"
+
+
+@pytest.mark.parametrize("verb", ["INTO", "OVERWRITE"])
+@pytest.mark.parametrize(
+    "source", ["(b) VALUES ('x')", "BY NAME SELECT 'x' AS b", "PARTITION (b = 'x') (d) VALUES (1)"]
+)
+def test_missing_columns_can_be_rejected(
+    sql: SparkSession, tmp_path: Path, conf: Callable[[str, str], None], verb: str, source: str
+) -> None:
+    """Defaults, generated and identity columns need no value."""
+    table = f"delta.`{tmp_path}`"
+    computed = "i BIGINT GENERATED ALWAYS AS IDENTITY, d INT DEFAULT 7, g STRING GENERATED ALWAYS AS (b)"
+    sql.sql(f"CREATE TABLE {table} (a INT, b STRING, {computed}) USING delta PARTITIONED BY (b) {_ALLOWED}")
+    conf(NULLS_FOR_MISSING, "false")
+    with pytest.raises(SchemaMismatchError, match=r"lacks a, and") as e:
+        sql.sql(f"INSERT {verb} {table} {source}")
+    assert e.value.condition == "DELTA_INSERT_COLUMN_MISMATCH"
+    sql.sql(f"INSERT {verb} {table} (a, b) VALUES (DEFAULT, 'x')")
+    sql.sql(f"INSERT {verb} {table} (B, A) VALUES ('y', 1)")
+    assert sql.sql(f"SELECT a, b, d, g FROM {table} WHERE b = 'y'").collect() == [(1, "y", 7, "y")]
+    conf(NULLS_FOR_MISSING, "true")
+    sql.sql(f"INSERT INTO {table} (b) VALUES ('z')")
+    assert sql.sql(f"SELECT a FROM {table} WHERE b = 'z'").collect() == [(None,)]
 
 
 @pytest.mark.parametrize("by", ["", "(a, v, s) ", "BY NAME "])

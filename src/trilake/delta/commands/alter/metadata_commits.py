@@ -74,8 +74,8 @@ from trilake.errors import (
     stating,
 )
 
-#: Finds a row for which a SQL condition is not true; ``None`` if there is none.
-FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
+#: Finds a row for which a condition is not true; ``None`` if there is none.
+FindViolation: TypeAlias = Callable[[Snapshot, Condition], Mapping[str, Any] | None]
 
 P = ParamSpec("P")
 _ATTEMPTS = 20
@@ -172,7 +172,7 @@ class MetadataCommits(PublicNames):
                 raise UnsupportedExpressionError(
                     f"only Spark can evaluate {what} on the existing rows", help="make this change with Spark"
                 )
-            row = self.find_violation(snapshot, condition.sql)
+            row = self.find_violation(snapshot, condition)
             if row is not None:
                 raise ConstraintViolatedError(
                     f"{what} violated by row with values: {describe_row(row)}",

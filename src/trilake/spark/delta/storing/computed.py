@@ -1,4 +1,4 @@
-"""Generated columns and defaults that only Spark can compute.
+"""Generated columns, defaults and CHECK constraints that only Spark can compute.
 
 Spark resolves their expressions when they are declared.
 """
@@ -16,8 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.rules.constraints import parse_check
 from trilake.delta.rules.defaults import default_expression, parse_default
 from trilake.delta.scan.generated import generation_expression, parse_generated
+from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError
 from trilake.spark.delta.storing.store_assignment import holds_all
 from trilake.spark.scan.columns import empty_frame
@@ -48,7 +50,7 @@ def judge_generated(spark: SparkSession, schema: StructType) -> None:
 
 
 def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str) -> None:
-    kind = to_spark(StructType((field,))).fields[0].dataType
+    kind = to_spark(StructType((field,)).nullable).fields[0].dataType  # a write checks for nulls
     try:
         condition = F.expr(sql).cast(kind).isNull()
         frame = inputs.where(condition)
@@ -68,6 +70,34 @@ def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str)
             help="use only functions that every session has",
             column=field.name,
             condition="DELTA_UDF_IN_GENERATED_COLUMN",
+        )
+
+
+def judge_checks(spark: SparkSession, schema: StructType, checks: Iterable[tuple[str, str]]) -> None:
+    """Call :func:`judge_check` for the CHECK constraints of a new table, as names and conditions, that the embedded
+    engine does not support."""
+    for name, sql in checks:
+        if parse_check("CHECK constraint", name, sql, schema, _NOW).condition is None:
+            judge_check(spark, schema, name, sql)
+
+
+def judge_check(spark: SparkSession, schema: StructType, name: str, sql: str) -> None:
+    """Let Spark resolve a CHECK constraint.  Raises ``ExpressionError`` if it is not a condition, or calls a UDF of
+    this session, and Spark's ``AnalysisException`` for an expression that does not resolve."""
+    what, rows = f"CHECK constraint {name} ({sql[:200]})", empty_frame(spark, read_schema(schema))
+    data_type = rows.select(F.expr(sql)).schema.fields[0].dataType
+    if not isinstance(data_type, T.BooleanType | T.NullType):
+        raise ExpressionError(
+            f"{what} must be boolean, but is of type {data_type.simpleString()}",
+            constraint=name,
+            condition="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
+        )
+    if calls_of_users(spark, rows.where(F.expr(sql))):
+        raise ExpressionError(
+            f"{what} calls a function that is registered only in this session",
+            help="use only functions that every session has",
+            constraint=name,
+            condition="DELTA_UDF_IN_CHECK_CONSTRAINT",
         )
 
 

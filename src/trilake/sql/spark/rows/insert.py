@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,10 +11,19 @@ from trilake.common.text import columns_help, plural, quote_name, quote_parts
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import AutomaticWidening
+from trilake.delta.rules.defaults import default_expression
+from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.store_assignment import check_structs_whole
+from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, stating
-from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS, overwrites_dynamically, session_widening
+from trilake.spark.delta.settings import (
+    AUTO_MERGE,
+    KEEP_NULL_STRUCTS,
+    NULLS_FOR_MISSING,
+    overwrites_dynamically,
+    session_widening,
+)
 from trilake.spark.delta.storing.store_assignment import (
     as_they_are,
     is_case_sensitive,
@@ -189,11 +198,27 @@ def _rows_of(
                 condition=_arity(insert, len(frame.columns), len(expected)),
             )
         frame = frame if frame.columns == list(expected) else frame.toDF(*expected)
+    if not session_flag(session.spark, NULLS_FOR_MISSING, True):
+        _check_no_column_missing(schema, [*frame.columns, *static], target)
     if absent:
         frame = frame.select(*(quote_name(c) for c in frame.columns if c not in absent))
     if static:
         frame = frame.select("*", *(F.expr(v).alias(c) for c, v in static.items()))
     return frame, by_name
+
+
+def _check_no_column_missing(schema: StructType, given: Iterable[str], target: Target) -> None:
+    """Reject rows that lack a column of the table, unless the table computes it."""
+    filled = {f.name for n in given if (f := schema.find(n)) is not None} | {c.name for c in identity_columns(schema)}
+    plain = [f for f in schema.fields if default_expression(f) is None and generation_expression(f) is None]
+    missing = [f.name for f in plain if f.name not in filled]
+    if missing:
+        raise SchemaMismatchError(
+            f"INSERT into {target.shown} lacks {', '.join(missing)}, and {NULLS_FOR_MISSING} is false",
+            help="name a value for each column, give the columns defaults, or unset the setting",
+            file=target.path,
+            condition="DELTA_INSERT_COLUMN_MISMATCH",
+        )
 
 
 def _arity(insert: Insert, actual: int, expected: int) -> str:

@@ -17,16 +17,14 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.rules.constraints import parse_check
 from trilake.delta.rules.defaults import check_defaults_allowed
-from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
 from trilake.spark.delta.clone import partition_fields_of
 from trilake.spark.delta.maintenance import many_runner
 from trilake.spark.delta.names.catalogue import refresh_entry
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
-from trilake.spark.delta.storing.computed import judge_defaults, judge_generated
+from trilake.spark.delta.storing.computed import judge_checks, judge_defaults, judge_generated
 from trilake.spark.delta.table_builder import described_schema
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.patches.formats import FORMATS
@@ -53,7 +51,6 @@ from trilake.sql.parser.tokens import Token, depths, tokenize
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.frames import frame_of, moment_ms, open_delta
 from trilake.sql.spark.session.placeholders import with_parameters
-from trilake.sql.spark.session.problems import check_values
 from trilake.sql.spark.session.relations import frame_of_name, names_trilake_table, query
 from trilake.sql.spark.session.session import SqlSession, counts, nothing
 from trilake.sql.spark.session.targets import (
@@ -109,7 +106,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         elif not table.schema.fields and call.replace:
             no_columns(place, exists=there)
         else:
-            _judge_checks(session, table, log)
+            judge_checks(session.spark, table.schema, table.checks)
             judge_generated(session.spark, table.schema)
             features = features_of(log.head().protocol) if there else set(parse_properties(table.properties).features)
             judge_defaults(session.spark, table.schema)
@@ -142,14 +139,6 @@ def create_by_catalog(
     if target is None:  # dropped since
         raise not_found(parts)
     return frame_of_name(session, target)
-
-
-def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
-    """Let Spark resolve the constraints that only Spark can evaluate."""
-    schema, now = read_schema(table.schema), log.engine.runtime.now()
-    conditions = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
-    if conditions:
-        check_values(session, schema, None, conditions)
 
 
 def create_as_select(session: SqlSession, call: Create, format: str) -> DataFrame:
