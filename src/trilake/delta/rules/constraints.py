@@ -60,6 +60,12 @@ def _holds_instants(type_: DataType) -> bool:
 
 
 PREFIX = "delta.constraints."
+#: delta-spark's error conditions for an invalid condition.
+_CONDITIONS: Mapping[str | None, str] = {"DELTA_UNSUPPORTED_SUBQUERY": "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT"}
+#: Error conditions that differ for the constraints of a new table.
+OF_NEW_TABLE: Mapping[str | None, str] = {
+    "UNRESOLVED_COLUMN.WITH_SUGGESTION": "DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES"
+}
 INVARIANTS = "delta.invariants"
 
 
@@ -103,7 +109,7 @@ def parse_check(kind: str, name: str, sql: str, schema: StructType, now: dt.date
         raise ExpressionError(
             f"{kind} {name} ({shorten_string(sql, 300)}) cannot be evaluated: {e.message}",
             help=e.help,
-            condition=e.condition,
+            condition=_CONDITIONS.get(e.condition, e.condition),
         ) from e
     if not pa.types.is_boolean(condition.type) and not pa.types.is_null(condition.type):
         raise ExpressionError(

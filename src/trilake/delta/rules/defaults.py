@@ -15,13 +15,21 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.errors import InvalidArgumentError, UnsupportedExpressionError
+from trilake.errors import InvalidArgumentError, UnsupportedExpressionError, stating
 from trilake.expr import Expression, parse_expression
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
 #: Raises for a string that cannot be a default, if DuckDB cannot evaluate it.
 JudgeDefault: TypeAlias = Callable[[StructField, str], None]
 _FEATURE = "allowColumnDefaults"
+#: Spark's error conditions for an invalid default.
+_CONDITIONS = {
+    None: "INVALID_DEFAULT_VALUE.DATA_TYPE",
+    "UNRESOLVED_COLUMN.WITH_SUGGESTION": "INVALID_DEFAULT_VALUE.UNRESOLVED_EXPRESSION",
+    "INVALID_WHERE_CONDITION": "INVALID_DEFAULT_VALUE.UNRESOLVED_EXPRESSION",
+    "INVALID_NON_DETERMINISTIC_EXPRESSIONS": "INVALID_DEFAULT_VALUE.NON_DETERMINISTIC",
+    "DELTA_UNSUPPORTED_SUBQUERY": "INVALID_DEFAULT_VALUE.SUBQUERY_EXPRESSION",
+}
 
 
 def default_expression(field: StructField) -> str | None:
@@ -71,6 +79,7 @@ def parse_default(field: StructField, sql: str, now: dt.datetime) -> Expression 
     Raises ``ExpressionError`` for an expression that reads columns or has the wrong type.
     """
     try:
-        return parse_expression(sql, pa.schema([]), now=now).cast(field.type.arrow)
+        with stating(_CONDITIONS):
+            return parse_expression(sql, pa.schema([]), now=now).cast(field.type.arrow)
     except UnsupportedExpressionError:
         return None

@@ -234,6 +234,18 @@ def test_insert_with_unknown_struct_fields_is_rejected(sql: SparkSession, tmp_pa
     assert e.value.condition == "DELTA_METADATA_MISMATCH"
 
 
+@pytest.mark.parametrize("statement", ["REPLACE TABLE", "CREATE OR REPLACE TABLE"])
+def test_replace_adds_the_feature_of_its_defaults(sql: SparkSession, statement: str) -> None:
+    sql.sql("CREATE OR REPLACE TABLE test_replaced_defaults (id INT) USING delta")
+    try:
+        sql.sql(f"{statement} test_replaced_defaults {_DEFAULTS} USING delta {_ALLOWED}")
+        sql.sql("INSERT INTO test_replaced_defaults (b) VALUES (1)")
+        assert rows(sql, "test_replaced_defaults") == [(42, 1)]
+        assert [r.version for r in sql.sql("DESCRIBE HISTORY test_replaced_defaults").collect()] == [2, 1, 0]
+    finally:
+        sql.sql("DROP TABLE test_replaced_defaults")
+
+
 @pytest.mark.parametrize("verb", ["INTO", "OVERWRITE"])
 @pytest.mark.parametrize(
     "source", ["(b) VALUES ('x')", "BY NAME SELECT 'x' AS b", "PARTITION (b = 'x') (d) VALUES (1)"]

@@ -33,6 +33,7 @@ from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.rules.constraints import OF_NEW_TABLE
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
 from trilake.delta.rules.identity import ALLOW_EXPLICIT_INSERT, identity_columns, identity_metadata
 from trilake.delta.rules.identity import START as IDENTITY_START
@@ -335,7 +336,8 @@ def described(
     now, new_id = engine.runtime.now(), engine.runtime.new_id
     _check_rules(metadata, now)
     for name, condition in table.checks:
-        constrained = add_constraint(protocol, metadata, name, condition, now=now)
+        with stating(OF_NEW_TABLE):
+            constrained = add_constraint(protocol, metadata, name, condition, now=now)
         protocol, metadata = constrained.protocol, constrained.metadata
     if base is not None:
         protocol, metadata = _in_place_of(base, protocol, metadata, schema, new_id)

@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.rules.constraints import parse_check
+from trilake.delta.rules.constraints import OF_NEW_TABLE, parse_check
 from trilake.delta.rules.defaults import default_expression, parse_default
 from trilake.delta.scan.generated import generation_expression, parse_generated
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import ExpressionError
+from trilake.errors import ExpressionError, stating
 from trilake.spark.delta.storing.store_assignment import holds_all
 from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.compat import error_condition, is_connect
@@ -77,7 +77,9 @@ def judge_checks(spark: SparkSession, schema: StructType, checks: Iterable[tuple
     """Call :func:`judge_check` for the CHECK constraints of a new table, as names and conditions, that the embedded
     engine does not support."""
     for name, sql in checks:
-        if parse_check("CHECK constraint", name, sql, schema, _NOW).condition is None:
+        with stating(OF_NEW_TABLE):
+            check = parse_check("CHECK constraint", name, sql, schema, _NOW)
+        if check.condition is None:
             judge_check(spark, schema, name, sql)
 
 

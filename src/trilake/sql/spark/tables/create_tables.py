@@ -108,7 +108,9 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         else:
             judge_checks(session.spark, table.schema, table.checks)
             judge_generated(session.spark, table.schema)
-            features = features_of(log.head().protocol) if there else set(parse_properties(table.properties).features)
+            features = set(parse_properties(table.properties).features)
+            if there:
+                features |= features_of(log.head().protocol)
             judge_defaults(session.spark, table.schema)
             check_defaults_allowed("CREATE TABLE", table.schema, features)
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
