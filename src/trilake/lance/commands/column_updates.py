@@ -14,7 +14,7 @@ from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.columns import is_id, matching
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, fitted, write_columns
-from trilake.lance.file.errors import RowsDoNotFitError, UnknownColumnError
+from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
 from trilake.lance.file.view import stored_array
@@ -80,11 +80,7 @@ def update_columns(
                 columns[i] = pa.concat_arrays([old.cast(new.type), new]).take(indices)
             yield target.stored(pa.RecordBatch.from_arrays(columns, names))
 
-    def check(rows: int) -> None:
-        if rows != reader.physical_rows:
-            raise RowsDoNotFitError(f"expected {reader.physical_rows} values, got {rows}")
-
-    written = write_columns(reader.store, batches(), target, snapshot.runtime, check)
+    written = write_columns(reader.store, batches(), target, snapshot.runtime, reader.physical_rows)
     remaining = without_fields(reader.fragment.files, {f.id for f in target.view.whole.walk()})
     fragment = replace(reader.fragment, files=(*remaining, *written), physical_rows=reader.physical_rows)
     return ColumnUpdate(fragment, sorted(changed.field_ids), offsets)

@@ -78,11 +78,7 @@ def widen(
                 new = new.take(pa.array(at))
             yield target.stored(new)
 
-    def check(rows: int) -> None:
-        if rows != reader.physical_rows:
-            raise RowsDoNotFitError(f"expected {reader.physical_rows} new values, got {rows}")
-
-    (entry,) = write_columns(reader.store, batches(), target, snapshot.runtime, check)
+    (entry,) = write_columns(reader.store, batches(), target, snapshot.runtime, reader.physical_rows)
     return replace(reader.fragment, files=(*reader.fragment.files, entry), physical_rows=reader.physical_rows)
 
 
@@ -343,20 +339,20 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
         rest = whole.project_ids(f.id for f in whole.walk() if not f.children and f.id not in dropped)
         if not {f.id for f in rest.fields} - set(masks.values()):
             raise InvalidArgumentError("cannot drop all columns of a dataset")
-        return _projected(current, LanceSchema(rest.fields, whole.metadata))
+        return projection(current.manifest, LanceSchema(rest.fields, whole.metadata))
 
     if not columns:
         raise InvalidArgumentError("there are no columns to drop")
     return replanned_with_files(snapshot, make)
 
 
-def _projected(snapshot: Snapshot, schema: LanceSchema) -> op.Operation:
+def projection(manifest: Manifest, schema: LanceSchema) -> op.Operation:
     """Return the operation that changes the schema to a subset of the fields, possibly renamed."""
-    if not snapshot.manifest.storage_version.is_first:
+    if not manifest.storage_version.is_first:
         return op.Project(schema)
     # Readers of the legacy format do not support projections.
-    schema = schema.with_dictionaries(snapshot.manifest.schema.dictionaries)
-    return op.Merge(with_files_of(snapshot.manifest.fragments, schema), schema)
+    schema = schema.with_dictionaries(manifest.schema.dictionaries)
+    return op.Merge(with_files_of(manifest.fragments, schema), schema)
 
 
 def alter_columns(
@@ -408,7 +404,7 @@ def alter_columns(
                 help="choose another name",
             )
         if not casts:
-            return _projected(current, schema)
+            return projection(current.manifest, schema)
         schema = schema.with_dictionaries(current.manifest.schema.dictionaries)
         return op.Merge(with_files_of(fragments, schema), schema)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, cycle
@@ -544,16 +544,17 @@ class _Files:
 
 
 def write_columns(
-    store: Store, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, check: Callable[[int], None]
+    store: Store, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, rows: int
 ) -> tuple[DataFile, ...]:
     """Write columns for existing rows, one file per run of field ids; each stored batch becomes a row group.
 
-    ``check`` is called with the number of rows before the files are published, and raises if it is wrong.
+    Raises ``RowsDoNotFitError`` unless there are as many as ``rows``; then no file is published.
     """
     with _Files(store, target, runtime, Bases(store)) as files:
         for batch in batches:
             files.write(batch)
-        check(files.num_rows)
+        if files.num_rows != rows:
+            raise RowsDoNotFitError(f"expected {rows} new values, got {files.num_rows}")
         return files.close().files
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands.columns import next_field_id
+from trilake.lance.commands.columns import next_field_id, projection
 from trilake.lance.file.null_masks import companions, masked_schema, renamed
 from trilake.lance.file.schema import Field
 from trilake.lance.file.schema import LanceSchema as StoredSchema
@@ -27,7 +27,6 @@ from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
-from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.fragment_metadata import DataFile, FragmentMetadata
 from trilake.lance.versions.manifest import BasePath, Fragment, IndexDetails, IndexMetadata, Manifest, duplicate_base
 
@@ -263,10 +262,7 @@ class LanceOperation(metaclass=_Operations):
         def resolve(self, base: Manifest | None) -> op.Operation:
             if base is None:
                 raise InvalidArgumentError("the dataset does not exist: it has no columns to project")
-            schema = _projected(self.schema.stored, base.schema)
-            if base.storage_version.is_first:  # readers of the legacy format do not support projections
-                return op.Merge(with_files_of(base.fragments, schema), schema)
-            return op.Project(schema)
+            return projection(base, _projected(self.schema.stored, base.schema))
 
     @dataclass
     class Restore(BaseOperation):
