@@ -146,7 +146,8 @@ def change_range(
     options.one_of("endingVersion", "endingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
     times = (options.get(name) for name in ("startingTimestamp", "endingTimestamp"))
     first, last = (None if time is None else to_ms(time) for time in times)
-    start, end = options.integer("startingVersion"), options.integer("endingVersion")
+    with stating({None: "DELTA_VERSION_INVALID"}):
+        start, end = options.integer("startingVersion"), options.integer("endingVersion")
     newest = log.head().version if beyond else None
     if first is not None:
         try:

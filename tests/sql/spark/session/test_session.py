@@ -19,6 +19,7 @@ import trilake
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError, WriteFailedError
 from trilake.spark.delta.names.catalogue import existing_location
 from trilake.spark.patches.recorder import patched
+from trilake.spark.session.compat import error_condition
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.spark.install import _DERIVED, _SESSIONS, installed, session_key
 from trilake.sql.spark.session import relations
@@ -56,6 +57,33 @@ def test_table_changes_times_are_instants_in_every_zone(
     assert rows(sql, f"{changes})") == [(1,), (2,)]
     assert rows(sql, f"{changes}, timestamp_seconds({start + 7199}))") == [(1,)]
     assert rows(sql, f"{changes}, string(timestamp_seconds({start + 7200})))") == [(1,), (2,)]
+
+
+def test_table_changes_show_later_commits(sql: SparkSession, tmp_path: Path) -> None:
+    """The DataFrame kept the rows of the newest version at the time of the statement."""
+    trilake.write([{"n": 1}, {"n": 2}], f"{tmp_path}/t", properties={"delta.enableChangeDataFeed": "true"})
+    changes = f"SELECT n, _change_type, _commit_version AS v FROM table_changes_by_path('{tmp_path}/t', 0"
+    to_newest, to_first = sql.sql(f"{changes})").orderBy("v"), sql.sql(f"{changes}, 0)")
+    before = [(1, "insert", 0), (2, "insert", 0)]
+    assert sorted(to_newest.collect()) == before
+    sql.sql(f"DELETE FROM delta.`{tmp_path}/t` WHERE n = 2")
+    assert sorted(to_newest.collect()) == [before[0], (2, "delete", 1), before[1]]
+    assert sorted(to_first.collect()) == before
+
+
+def test_changes_of_a_folder_of_parquet_files_are_rejected(sql: SparkSession, tmp_path: Path) -> None:
+    sql.range(1).write.parquet(f"{tmp_path}/p")
+    with pytest.raises(AnalysisException) as e:
+        sql.sql(f"SELECT * FROM table_changes_by_path('{tmp_path}/p', 0)")
+    assert error_condition(e.value) == "DELTA_MISSING_DELTA_TABLE"
+
+
+def test_invalid_version_of_a_change_feed(sql: SparkSession, tmp_path: Path) -> None:
+    trilake.write([{"n": 1}], f"{tmp_path}/t", properties={"delta.enableChangeDataFeed": "true"})
+    read = sql.read.format("delta").option("readChangeFeed", "true").option("startingVersion", "first")
+    with pytest.raises(AnalysisException, match="must be an integer, got 'first'") as e:
+        read.load(f"{tmp_path}/t")
+    assert error_condition(e.value) == "DELTA_VERSION_INVALID"
 
 
 def test_cte_shadows_a_table_of_the_same_name(sql: SparkSession, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from trilake.common.option_values import stated_version
 from trilake.common.text import quote_name
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError, stating
 from trilake.spark.live_frames.connect import renew_plans
 from trilake.spark.live_frames.frames import follow_tables_of, following, template_of
 from trilake.spark.live_frames.versions import is_in_cache
@@ -307,7 +308,9 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
             help="pass the name of a Delta table in the catalog",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
-    private = _private(session, out, changes_of(session, target, values[1:]), cursor.sql[token.start : end])
+    with stating({"DELTA_TABLE_NOT_FOUND": "DELTA_MISSING_DELTA_TABLE"}):
+        frame = following(partial(changes_of, session, target, values[1:]))
+    private = _private(session, out, frame, cursor.sql[token.start : end])
     alias = "" if alias_follows(cursor) else f" AS {quote_name(name)}"
     return [Edit(token.start, end, private + alias)]
 
