@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +78,7 @@ def rare_actions(snapshot: Head) -> list[tuple[str, Mapping[str, Any]]]:
     state = snapshot.state
     return [
         ("protocol", snapshot.protocol.to_json()),
-        ("metaData", snapshot.metadata.to_json()),
+        ("metaData", cast(Metadata, state.metadata).to_json()),
         *(("txn", t) for t in state.txns.values()),
         *(("domainMetadata", d) for d in state.domains.values()),
     ]

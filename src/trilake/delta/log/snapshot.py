@@ -32,9 +32,11 @@ from trilake.delta.protocol.actions import (
     string_scalar,
 )
 from trilake.delta.protocol.column_mapping import check_mode
-from trilake.delta.protocol.features import check_mapping_listed, check_readable
+from trilake.delta.protocol.features import check_mapping_listed, check_readable, has_feature
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.table_features.generated_columns import FEATURE as _GENERATED
+from trilake.delta.protocol.table_features.generated_columns import KEY as GENERATION_EXPRESSION
 from trilake.delta.protocol.type_widening import TYPE_CHANGES, check_type_changes
 from trilake.errors import CorruptLogError, MissingMetadataError
 from trilake.expr.terms.engine import Query
@@ -313,6 +315,22 @@ class NewerFiles:
 # --- A version: without files, with files, or with a checkpoint whose files are read lazily ---------------------------
 
 
+def in_force(metadata: Metadata, protocol: Protocol) -> Metadata:
+    """Metadata without the generation expressions of a table that does not support generated columns.
+
+    Engines that copy the notes of columns to new tables leave them there.  The columns are plain, also for delta-spark,
+    and the next change of the metadata drops the expressions.
+    """
+    if GENERATION_EXPRESSION not in metadata.schema_string or has_feature(protocol, _GENERATED.name):
+        return metadata
+    plain = (replace(f, metadata=_without_expression(f.metadata)) for f in metadata.schema.fields)
+    return replace(metadata, schema_string=StructType(tuple(plain)).json())
+
+
+def _without_expression(notes: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in notes.items() if k != GENERATION_EXPRESSION}
+
+
 @dataclass(frozen=True)
 class Head:
     """A table at one version, without its files: ``state`` has no file actions, unlike that of a :class:`Snapshot`."""
@@ -328,10 +346,11 @@ class Head:
         assert self.state.protocol is not None
         return self.state.protocol
 
-    @property
+    @cached_property
     def metadata(self) -> Metadata:
+        """The table's metadata, as its protocol lets it be read: :func:`in_force`."""
         assert self.state.metadata is not None
-        return self.state.metadata
+        return in_force(self.state.metadata, self.protocol)
 
     @cached_property
     def schema(self) -> StructType:

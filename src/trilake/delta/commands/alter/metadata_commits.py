@@ -155,7 +155,7 @@ class MetadataCommits(PublicNames):
             operation=change.operation,
             parameters=change.parameters,
             file_actions=files,
-            metadata=change.metadata if change.metadata != base.metadata else None,
+            metadata=change.metadata if change.metadata != base.state.metadata else None,
             protocol=change.protocol if change.protocol != base.protocol else None,
             read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
             domains=change.domains,
