@@ -15,6 +15,7 @@ from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import indices
 from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.commands.vector_indices import only_column
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.index import ivf_pq
@@ -128,10 +129,7 @@ class IndicesBuilder:
     """
 
     def __init__(self, dataset: OpenDataset, column: str | Sequence[str]) -> None:
-        names = [column] if isinstance(column, str) else list(column)
-        if len(names) != 1:
-            raise InvalidArgumentError(f"column must be one column name, got {len(names)}", help="pass one column")
-        self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(names[0])
+        self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(only_column(column))
         self.dimension: int = vector_type(dataset.snapshot, self.column).list_size
 
     def train_ivf(

@@ -100,10 +100,15 @@ def properties_of(options: dict[str, Any]) -> dict[str, str]:
     message = options.pop("commit_message", None)
     if message is not None:
         properties[MESSAGE] = message
-    wrong = [value for pair in properties.items() for value in pair if not isinstance(value, str)]
+    return strings("commit properties", properties)
+
+
+def strings(what: str, entries: Mapping[Any, Any]) -> dict[str, str]:
+    """Check a map.  Raises ``WrongTypeError`` unless all keys and values are strings."""
+    wrong = [value for pair in dict(entries).items() for value in pair if not isinstance(value, str)]
     if wrong:
-        raise WrongTypeError(f"commit properties must be strings, got {wrong[0]!r}")
-    return properties
+        raise WrongTypeError(f"{what} must be strings, got {wrong[0]!r}")
+    return dict(entries)
 
 
 def is_known(name: str) -> bool:

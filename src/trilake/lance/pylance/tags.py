@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.commands.format_options import strings
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
@@ -120,7 +121,7 @@ class Tags:
 
     def replace_metadata(self, tag: str, metadata: Mapping[Any, Any]) -> None:
         """Replace the metadata of a tag.  Raises ``VersionNotFoundError``."""
-        set_tag_metadata(self._line.root, tag, strings(metadata, "a tag"))
+        set_tag_metadata(self._line.root, tag, strings("the metadata of a tag", metadata))
 
     def delete(self, tag: str) -> None:
         """Delete a tag, but not its version.  Raises ``VersionNotFoundError``."""
@@ -164,7 +165,7 @@ class Branches:
 
     def replace_metadata(self, branch: str, metadata: Mapping[Any, Any]) -> None:
         """Replace the metadata of a branch.  Raises ``VersionNotFoundError``."""
-        set_branch_metadata(self._root, branch, strings(metadata, "a branch"))
+        set_branch_metadata(self._root, branch, strings("the metadata of a branch", metadata))
 
 
 def _ordered(items: dict[str, dict[str, Any]], field: str, order: str | None) -> list[tuple[str, dict[str, Any]]]:
@@ -172,14 +173,6 @@ def _ordered(items: dict[str, dict[str, Any]], field: str, order: str | None) ->
         raise InvalidArgumentError(f"order must be asc or desc, got {order!r}")
     sign = 1 if order == "asc" else -1
     return sorted(items.items(), key=lambda item: (sign * (item[1][field] or 0), item[0]))
-
-
-def strings(metadata: Mapping[Any, Any], of: str) -> dict[str, str]:
-    """Check metadata of a tag or branch.  Raises ``WrongTypeError`` unless all keys and values are strings."""
-    wrong = [v for pair in dict(metadata).items() for v in pair if not isinstance(v, str)]
-    if wrong:
-        raise WrongTypeError(f"the metadata of {of} must be strings, got {wrong[0]!r}")
-    return dict(metadata)
 
 
 def _of_branch(branch: Branch) -> dict[str, Any]:
