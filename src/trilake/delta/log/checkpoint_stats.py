@@ -20,18 +20,6 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.expr.terms.engine import Query
 
-#: DuckDB's names of the types with bounds; decimals and other string types are handled separately.
-_BOUNDED = {
-    "byte": "TINYINT",
-    "short": "SMALLINT",
-    "integer": "INTEGER",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "date": "DATE",
-    "timestamp": "TIMESTAMPTZ",
-    "timestamp_ntz": "TIMESTAMP",
-}
 #: Digits of a JSON number that survive DuckDB's parser, which reads doubles.
 _SAFE_DIGITS = 15
 
@@ -49,7 +37,7 @@ class _Node:
         if not bounds:
             return "BIGINT"
         assert self.leaf is not None
-        return "DOUBLE" if self.leaf.name.startswith("decimal") else _BOUNDED.get(self.leaf.name, "VARCHAR")
+        return self.leaf.traits.bounds
 
     def arrow(self, *, bounds: bool) -> pa.DataType:
         if self.children:
@@ -91,8 +79,7 @@ def _nodes(fields: tuple[StructField, ...], indexed: set[str], prefix: str, *, b
                 yield _Node(name, children)
         elif path in indexed:
             leaf = f.type if isinstance(f.type, PrimitiveType) else None
-            decimal_or_string = leaf and (leaf.name.startswith("decimal") or pa.types.is_string(leaf.arrow))
-            if not bounds or (leaf is not None and (leaf.name in _BOUNDED or decimal_or_string)):
+            if not bounds or (leaf is not None and leaf.traits.bounds is not None):
                 yield _Node(name, (), leaf)
 
 

@@ -14,16 +14,13 @@ from trilake.delta.log.checkpoint_stats import indexed_paths
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import has_feature
-from trilake.delta.protocol.partitions import can_partition
-from trilake.delta.protocol.schema import DataType, StructField, StructType
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, format_path, spelled
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
 FEATURE = "clustering"
 DOMAIN = "delta.clustering"
 MOST_COLUMNS = 4
-#: Types without bounds, which cannot cluster rows.
-_UNBOUNDED = frozenset(("boolean", "binary"))
 
 
 def clustering_columns(head: Head) -> list[Path]:
@@ -101,7 +98,7 @@ def clustering_domain(schema: StructType, columns: Sequence[PathLike]) -> str:
     for path in columns:
         names = spelled(schema, path)
         f = field_at(schema, names)
-        if not can_partition(f.type) or str(f.type) in _UNBOUNDED:
+        if not isinstance(f.type, PrimitiveType) or f.type.traits.bounds is None:
             raise InvalidArgumentError(
                 f"a table cannot be clustered by column {format_path(names)} of type {f.type}",
                 column=format_path(names),

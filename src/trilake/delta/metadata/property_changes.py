@@ -19,7 +19,7 @@ from trilake.delta.protocol.features import add_feature as with_feature
 from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
 from trilake.delta.protocol.properties import parse_keys, parse_properties
 from trilake.delta.protocol.property_values import column_list, is_on
-from trilake.delta.protocol.schema import ArrayType, MapType
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
 from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spelled, type_at
 from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
 from trilake.delta.rules.constraints import PREFIX, parse_check
@@ -30,8 +30,6 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 #: Properties with the names of the row tracking columns in files, and the prefix of these names.
 ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
 COMMENT = "comment"
-#: Types whose columns have no bounds in the log.
-_WITHOUT_BOUNDS = ("binary", "boolean", "variant", "void")
 #: Shown among the properties of a clustered table, and not stored.
 CLUSTERING_COLUMNS = "clusteringColumns"
 
@@ -116,7 +114,7 @@ def _check_stats_columns(before: Metadata | None, after: Metadata) -> None:
         wrong = condition = None
         if path[0] in after.partition_columns:
             wrong, condition = "is a partition column", "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN"
-        elif not path[1:] and (isinstance(type_, ArrayType | MapType) or str(type_) in _WITHOUT_BOUNDS):
+        elif not path[1:] and not _has_bounds(type_):
             wrong, condition = f"has the type {type_}", "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE"
         elif leaves & seen:
             wrong, condition = "is named twice", "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS"
@@ -128,6 +126,10 @@ def _check_stats_columns(before: Metadata | None, after: Metadata) -> None:
                 condition=condition,
             )
         seen |= leaves
+
+
+def _has_bounds(t: DataType) -> bool:
+    return isinstance(t, StructType) or (isinstance(t, PrimitiveType) and t.traits.bounds is not None)
 
 
 def _opponent_of_manifests(metadata: Metadata) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from trilake.delta.protocol.primitives import PRIMITIVES
 from trilake.errors import SchemaMismatchError
 
 #: Markers of variant columns by other libraries, since Arrow has no variant type.
@@ -26,20 +27,8 @@ _MEANINGS = {
     "arrow.bool8": "cast the column to bool",
     "arrow.opaque": "cast the column before writing, e.g. to string",
 }
-_NAMES: dict[pa.DataType, str] = {
-    **dict.fromkeys((pa.string(), pa.large_string()), "string"),
-    **dict.fromkeys((pa.int64(), pa.uint32()), "long"),
-    **dict.fromkeys((pa.int32(), pa.uint16()), "integer"),
-    **dict.fromkeys((pa.int16(), pa.uint8()), "short"),
-    **dict.fromkeys((pa.float16(), pa.float32()), "float"),
-    **dict.fromkeys((pa.date32(), pa.date64()), "date"),
-    **dict.fromkeys((pa.binary(), pa.large_binary()), "binary"),
-    pa.int8(): "byte",
-    pa.uint64(): "decimal(20,0)",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.null(): "void",
-}
+_NAMES = {t: row.name for row in PRIMITIVES.values() if not row.marked for t in (row.arrow, *row.also_arrow)}
+_NAMES[pa.uint64()] = "decimal(20,0)"
 
 
 def primitive_name(t: pa.DataType, path: str) -> str:
@@ -54,7 +43,7 @@ def primitive_name(t: pa.DataType, path: str) -> str:
                 f"{t} does not fit a Delta decimal (precision 38, scale >= 0)", column=path, condition=_CONDITION
             )
         return f"decimal({t.precision},{t.scale})"
-    if pa.types.is_timestamp(t):
+    if pa.types.is_timestamp(t):  # of any unit
         return "timestamp" if t.tz is not None else "timestamp_ntz"
     if (name := "binary" if pa.types.is_fixed_size_binary(t) else _NAMES.get(t)) is not None:
         return name

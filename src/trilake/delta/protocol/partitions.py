@@ -6,9 +6,7 @@ Protocol: *Partition Value Serialization*.  An empty string and null are both nu
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -17,20 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType, UserDefinedType, is_spatial
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.errors import CorruptLogError, InvalidArgumentError
-from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
-
-#: Years before 0 and after 9999, which Arrow cannot parse; such strings are rare.
-_FAR_YEAR = r"^(?:[+-]|\d{5,}-)"
-_ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 
 
 def can_partition(t: DataType) -> TypeGuard[PrimitiveType]:
     """Whether a folder name can state values of this type."""
-    if not isinstance(t, PrimitiveType) or isinstance(t, UserDefinedType):
-        return False
-    return t.name not in ("void", "variant") and not is_spatial(t.name)
+    return isinstance(t, PrimitiveType) and t.traits.partitions
 
 
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
@@ -89,88 +80,12 @@ def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArra
     distinct = encoded.dictionary
     distinct = pc.if_else(pc.equal(distinct, ""), None, distinct)
     try:
-        typed_values = _parse(distinct, field.type)
+        typed_values = field.type.traits.parse(distinct, field.type.arrow)
     except (pa.ArrowException, ValueError, OverflowError) as e:
         message = f"a partition value is not of type {field.type}: {e}"
         help = "partitionValues of the add action are wrong; rewrite the files with the engine that wrote them"
         raise CorruptLogError(message, help=help, column=field.name) from e
     return pa.chunked_array([typed_values.take(encoded.indices)], field.type.arrow)
-
-
-def _parse(strings: pa.Array, type_: PrimitiveType) -> pa.Array:
-    target, name = type_.arrow, type_.name
-    if name == "string":
-        return strings.cast(target)
-    if name == "binary":
-        return pa.array([_binary(t) for t in strings.to_pylist()], target)  # distinct values only
-    strings = pc.utf8_trim_whitespace(strings)
-    if name == "timestamp":
-        return parse_timestamps(strings, "UTC")
-    if name == "timestamp_ntz":
-        return parse_timestamps(strings, None)
-    if name == "date":
-        return _dates(strings)
-    if name == "boolean":
-        words = pc.replace_substring_regex(pc.utf8_lower(strings), "^(?:t|y|yes)$", "true")
-        return pc.replace_substring_regex(words, "^(?:f|n|no)$", "false").cast(target)
-    if pa.types.is_decimal(target):
-        # The string may have more trailing zeros than the scale allows.
-        plain = pc.replace_substring_regex(strings, r"(\.[0-9]*?)0+$", r"\1")
-        return plain.cast(pa.decimal128(38, target.scale)).cast(target)
-    if pa.types.is_floating(target):
-        return pc.replace_substring_regex(pc.utf8_lower(strings), r"^([+-]?)infinity$", r"\1inf").cast(target)
-    if pa.types.is_integer(target):
-        strings = pc.replace_substring_regex(strings, r"^\+", "")
-    return strings.cast(target)
-
-
-def parse_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
-    """Parse timestamps in every form that Spark casts.
-
-    A timestamp without a zone is in UTC; if ``tz`` is ``None``, zones are ignored.  Raises ``pa.ArrowInvalid`` or
-    ``ValueError`` for an invalid string.
-    """
-    if not pc.any(pc.match_substring_regex(strings, _FAR_YEAR)).as_py():
-        with suppress(pa.ArrowInvalid):
-            return _plain_timestamps(strings, tz)
-    encoded, zones = pc.dictionary_encode(strings), tz is not None
-    distinct = encoded.dictionary.to_pylist()
-    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=zones), t) for t in distinct]
-    return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz)).take(encoded.indices)
-
-
-def _plain_timestamps(strings: pa.Array, tz: str | None) -> pa.Array:
-    zone = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
-    if tz is None:
-        return pc.replace_substring_regex(strings, zone, "").cast(pa.timestamp("us"))
-    zoned = pc.match_substring_regex(strings, zone)
-    plain = pc.if_else(zoned, None, strings).cast(pa.timestamp("us"))
-    # Zoned strings are instants; Arrow's parser requires that all or none have a zone.
-    instants = pc.if_else(zoned, strings, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
-    return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
-
-
-def _dates(strings: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring_regex(strings, _FAR_YEAR)).as_py():
-        with suppress(pa.ArrowInvalid):
-            return pc.utf8_slice_codeunits(strings, 0, 10).cast(pa.date32())
-    days = [None if t is None else _known(parse_date(t), t) for t in strings.to_pylist()]
-    return pa.array(days, pa.int32()).cast(pa.date32())
-
-
-def _known(value: int | None, string: str) -> int:
-    if value is None:
-        raise ValueError(f"cannot parse {string!r:.80}")
-    return value
-
-
-def _binary(value: str | None) -> bytes | None:
-    if value is None:
-        return None
-    if _ESCAPED_BYTES.fullmatch(value):
-        units = [int(u, 16) for u in value.split("\\u")[1:]]
-        return bytes(u & 0xFF for u in units)
-    return value.encode()
 
 
 def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> list[str | None]:
@@ -180,42 +95,7 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     >>> format_values(pa.array([True, None]), PrimitiveType("boolean"))
     ['true', None]
     """
-    convert: Callable[[Any], str | None]
-    match type_.name:
-        case "timestamp" | "timestamp_ntz":  # as in delta-spark, microseconds are written only if they are not zero
-            values, convert = values.cast(type_.arrow).cast(pa.int64()), format_timestamp
-        case "date":
-            values, convert = values.cast(pa.int32()), format_date
-        case "float":
-            convert = lambda v: _float_string(np.float32(v))  # noqa: E731
-        case "double":
-            convert = lambda v: _float_string(np.float64(v))  # noqa: E731
-        case "binary":
-            convert = _binary_string
-        case "boolean":
-            convert = lambda v: str(v).lower()  # noqa: E731
-        case _:
-            values, convert = values.cast(pa.string()), lambda t: t or None
-    return [None if v is None else convert(v) for v in values.to_pylist()]
-
-
-def _float_string(v: np.floating[Any]) -> str:
-    """Format a number as Java and Spark do."""
-    if v != v:
-        return "NaN"
-    if np.isinf(v):
-        return "Infinity" if v > 0 else "-Infinity"
-    if v == 0 or 1e-3 <= abs(v) < 1e7:
-        return np.format_float_positional(v, trim="0")
-    digits, _, exponent = np.format_float_scientific(v, trim="0").partition("e")
-    return f"{digits}E{int(exponent)}"
-
-
-def _binary_string(v: bytes) -> str:
-    with suppress(UnicodeDecodeError):
-        if _ESCAPED_BYTES.fullmatch(string := v.decode()) is None:
-            return string
-    return "".join(f"\\u{b:04x}" for b in v)
+    return type_.traits.format(values, type_.arrow)
 
 
 #: Characters that Hive escapes in directory names; all others are written unchanged.

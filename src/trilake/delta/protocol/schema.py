@@ -17,6 +17,7 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.protocol.arrow_types import is_mixed, is_variant, notes_of, primitive_name, spatial_name
+from trilake.delta.protocol.primitives import PRIMITIVES, USER_DEFINED, TypeTraits, traits_of
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr.views import rebuilt, without_views_type
 
@@ -29,23 +30,6 @@ DELTA_TYPE = "trilake.deltaType"
 #: Deeper than any real schema, and well below Python's recursion limit.
 MAX_DEPTH = 100
 
-_PRIMITIVES: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "long": pa.int64(),
-    "integer": pa.int32(),
-    "short": pa.int16(),
-    "byte": pa.int8(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "void": pa.null(),
-    "null": pa.null(),
-    "variant": pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]),
-}
 _VARIANT_PARTS = {("value", "binary"), ("metadata", "binary")}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 # A string with a collation or length limit is stored as a plain one.
@@ -80,13 +64,18 @@ class PrimitiveType:
     name: str
 
     @property
+    def traits(self) -> TypeTraits:
+        """What is known about the type."""
+        return traits_of(self.name)
+
+    @property
     def arrow(self) -> pa.DataType:
-        type_ = _PRIMITIVES.get(self.name)
+        type_ = traits_of(self.name).arrow
         if type_ is not None:
             return type_
-        if m := _DECIMAL.fullmatch(self.name):
-            return pa.decimal128(int(m[1]), int(m[2]))
-        return pa.binary() if is_spatial(self.name) else pa.string()  # parse_type accepts nothing else
+        m = _DECIMAL.fullmatch(self.name)
+        assert m is not None, self.name
+        return pa.decimal128(int(m[1]), int(m[2]))
 
     def to_json(self) -> Any:
         return self.name
@@ -105,6 +94,10 @@ class UserDefinedType(PrimitiveType):
 
     sql_type: DataType = field(compare=False)
     definition: str = field(compare=False, repr=False)
+
+    @property
+    def traits(self) -> TypeTraits:
+        return USER_DEFINED
 
     @property
     def arrow(self) -> pa.DataType:
@@ -451,7 +444,8 @@ def _parse_type(node: Any, depth: int) -> DataType:
 
 
 #: Types by name, so that a table with thousands of columns has one object per type.
-_KNOWN = {name: PrimitiveType("void" if name == "null" else name) for name in _PRIMITIVES}
+_KNOWN = {name: PrimitiveType(name) for name in PRIMITIVES}
+_KNOWN["null"] = _KNOWN["void"]
 
 
 def parse_primitive(name: str) -> PrimitiveType:
@@ -575,8 +569,8 @@ def where_marked(type_: DataType, marked_type: DataType) -> DataType:
 
 
 def needs_mark(type_: DataType) -> bool:
-    """Whether a type contains a variant or a user-defined type, which Arrow lacks."""
-    return any(isinstance(t, UserDefinedType) or str(t) == "variant" or is_spatial(str(t)) for _, t in types_in(type_))
+    """Whether a type contains a variant, spatial or user-defined type, which Arrow lacks."""
+    return any(isinstance(t, PrimitiveType) and t.traits.marked for _, t in types_in(type_))
 
 
 def marked(field: pa.Field, type_: DataType) -> pa.Field:

@@ -13,6 +13,7 @@ from typing import Any
 
 from trilake.delta.protocol.arrow_types import name_of_srid
 from trilake.delta.protocol.char_varchar import TYPE_STRING, Length, length_rule
+from trilake.delta.protocol.primitives import PRIMITIVES
 from trilake.delta.protocol.schema import (
     MAX_DEPTH,
     ArrayType,
@@ -30,16 +31,7 @@ from trilake.delta.protocol.schema import (
 from trilake.errors import InvalidArgumentError, TrilakeError
 
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.|'')*')|([A-Za-z_0-9]+)|([<>(),:]))")
-_ALIASES = {
-    "bigint": "long",
-    "int": "integer",
-    "smallint": "short",
-    "tinyint": "byte",
-    "real": "float",
-    "bool": "boolean",
-    "timestamp_ltz": "timestamp",
-    "text": "string",
-}
+_ALIASES = {alias: name for name, row in PRIMITIVES.items() for alias in (row.sql, *row.aliases)}
 #: The binary collation, which all strings in a table have.
 BY_BYTES = "UTF8_BINARY"
 
@@ -256,9 +248,6 @@ def _plain(t: DataType) -> DataType:
     return PrimitiveType("string") if limited else t
 
 
-_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
-
-
 def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: bool = False) -> str:
     """Format a type in Spark's SQL; ``field`` formats a field of a struct, given its type.
 
@@ -268,7 +257,7 @@ def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: boo
     if isinstance(t, UserDefinedType):
         return spelled(t.sql_type, field, upper=upper)
     if isinstance(t, PrimitiveType):
-        name = _SPARK_NAMES.get(t.name, t.name)
+        name = t.traits.sql or t.name
         return name.upper() if upper else name
     inside = [spelled(inner, field, upper=upper) for _, inner in parts(t)]
     if isinstance(t, StructType):

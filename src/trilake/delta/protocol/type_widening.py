@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.iceberg import is_uniform
+from trilake.delta.protocol.primitives import traits_of
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import (
     DataType,
@@ -36,9 +37,6 @@ PREVIEW = "typeWidening-preview"
 #: delta-spark's ``spark.databricks.delta.typeWidening.allowAutomaticWidening``.
 WideningMode = Literal["always", "same_family_type", "never"]
 
-_INTEGERS = ("byte", "short", "integer", "long")
-#: Decimal digits of an integer type.
-_DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _STRING = re.compile(r"string|(var)?char\(\d+\)")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -69,24 +67,18 @@ def can_widen(old: DataType, new: DataType) -> bool:
     """
     if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType)) or old == new:
         return False
-    if _widens_in_family(old, new):
+    if _widens_in_family(old, new) or new.name in old.traits.widens_to_number:
         return True
-    if old.name in _DIGITS:
-        if new.name == "double":
-            return old.name != "long"
-        target = _decimal(new)
-        return target is not None and target[0] - target[1] >= _DIGITS[old.name]
-    return False
+    target, digits = _decimal(new), old.traits.digits
+    return target is not None and digits is not None and target[0] - target[1] >= digits
 
 
 def _widens_in_family(old: PrimitiveType, new: PrimitiveType) -> bool:
     """Like :func:`can_widen` for different types, but never to another kind of number."""
-    if old.name in _INTEGERS and new.name in _INTEGERS:
-        return _INTEGERS.index(old.name) < _INTEGERS.index(new.name)
     before, after = _decimal(old), _decimal(new)
     if before is not None and after is not None:
         return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
-    return (old.name, new.name) in {("float", "double"), ("date", "timestamp_ntz")}
+    return new.name in old.traits.widens
 
 
 def iceberg_widens(old: str, new: str) -> bool:
@@ -95,12 +87,10 @@ def iceberg_widens(old: str, new: str) -> bool:
     >>> iceberg_widens("decimal(5,2)", "decimal(9,2)"), iceberg_widens("integer", "double")
     (True, False)
     """
-    if old in _INTEGERS and new in _INTEGERS:
-        return _INTEGERS.index(old) <= _INTEGERS.index(new)
     if old.startswith("decimal(") and new.startswith("decimal("):
         (p, s), (q, t) = ([int(n) for n in d[8:-1].split(",")] for d in (old, new))
         return s == t and p <= q
-    return (old, new) == ("float", "double")
+    return old == new or (old != "date" and new in traits_of(old).widens)
 
 
 @dataclass(frozen=True)

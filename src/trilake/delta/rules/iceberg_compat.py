@@ -22,31 +22,16 @@ from trilake.delta.protocol.column_mapping import MODE
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.iceberg import ENABLED, TAG, UNIFORM, compat_versions, is_uniform, without_uniform
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, types_in
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType, fields_in, types_in
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
 from trilake.delta.protocol.table_features.row_tracking import KEY as ROW_TRACKING
 from trilake.delta.protocol.type_widening import iceberg_widens, type_changes
-from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.defaults import default_expression
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.sql.constants import simple_constant
 
 _CONDITION = "DELTA_ICEBERG_COMPAT_VIOLATION"
-_PRIMITIVES = {
-    "byte",
-    "short",
-    "integer",
-    "long",
-    "float",
-    "double",
-    "string",
-    "binary",
-    "boolean",
-    "timestamp",
-    "timestamp_ntz",
-    "date",
-}
 
 #: The time for calls such as current_date(), which are not literals.
 _NO_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -202,11 +187,9 @@ def _column_types(metadata: Metadata) -> list[tuple[str, DataType]]:
 
 
 def _allowed(version: int, t: DataType) -> bool:
-    if version == 1:
-        return not isinstance(t, ArrayType | MapType) and not is_void(t)
-    if not isinstance(t, PrimitiveType):
-        return True
-    return t.name in _PRIMITIVES or t.name.startswith("decimal") or (version == 3 and t.name == "variant")
+    if isinstance(t, PrimitiveType):
+        return version in t.traits.iceberg
+    return version > 1 or isinstance(t, StructType)
 
 
 def _is_literal(sql: str) -> bool:

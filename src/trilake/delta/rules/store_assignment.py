@@ -49,8 +49,6 @@ _WORDS = {
     "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "A schema mismatch detected when writing to the Delta table",
     "DELTA_FAILED_TO_MERGE_FIELDS": "Failed to merge fields of the rows with those of the Delta table",
 }
-_STRINGS = ("string", "char(", "varchar(")
-_NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
 
 def check_assignable(source: StructType, target: StructType, *, uri: str, filled: Collection[str] = ()) -> None:
@@ -162,17 +160,13 @@ def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
     inside = paired(source, target)
     if inside is not None:
         return [problem for name, a, b in inside for problem in _type_problems(a, b, f"{path}.{name}")]
-    if isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType) and _storable(source.name, target.name):
+    if source == target or (isinstance(source, PrimitiveType) and _storable(source, target)):
         return []
     return [f"column {path} is {source}, but the table has {target}"]
 
 
-def _storable(source: str, target: str) -> bool:
-    if source == target or (source.startswith(_STRINGS) and target.startswith(_STRINGS)):
-        return True
-    if (source in _NUMBERS or source.startswith("decimal")) and (target in _NUMBERS or target.startswith("decimal")):
-        return True
-    return source == "date" and target in ("timestamp", "timestamp_ntz")
+def _storable(source: PrimitiveType, target: DataType) -> bool:
+    return isinstance(target, PrimitiveType) and target.traits.name in source.traits.stored_in
 
 
 def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ import pyarrow.json as pajson
 import pyarrow.orc as paorc
 import pyarrow.parquet as pq
 
-from trilake.delta.protocol.partitions import parse_timestamps
+from trilake.delta.protocol.partition_values import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import (

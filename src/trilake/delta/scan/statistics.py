@@ -30,7 +30,6 @@ from trilake.expr.terms.engine import Query, QueryError
 #: Up to this many strings, plain parsing beats a DuckDB query, which takes 1.5 ms to start, or 0.2 s if DuckDB is not
 #: loaded yet.
 _FEW = 300
-_INT64 = 2**63
 #: Whole numbers that a double represents exactly.
 _EXACT = 2**53
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?")
@@ -105,12 +104,6 @@ def _value(node: Any, path: tuple[str, ...]) -> Any:
     return node
 
 
-def _whole(value: Any) -> int:
-    if type(value) is int and -_INT64 <= value < _INT64:
-        return value
-    raise _NotPlain
-
-
 def _double(value: Any) -> float:
     if (type(value) is float and abs(value) < float("inf")) or (type(value) is int and abs(value) <= _EXACT):
         return float(value)
@@ -142,6 +135,17 @@ def _numbers(
     return lambda values: array_of([None if v is None else convert(v) for v in values], stored).view(type_)
 
 
+def _integers(type_: pa.DataType) -> Callable[[Sequence[Any]], pa.Array]:
+    end = 2 ** (type_.bit_width - 1)
+
+    def whole(value: Any) -> int:
+        if type(value) is int and -end <= value < end:
+            return value
+        raise _NotPlain
+
+    return _numbers(type_, type_, whole)
+
+
 def _texts(values: Sequence[Any]) -> pa.Array:
     if not all(v is None or (type(v) is str and "\0" not in v) for v in values):
         raise _NotPlain
@@ -149,7 +153,10 @@ def _texts(values: Sequence[Any]) -> pa.Array:
 
 
 _COLUMNS: dict[str, Callable[[Sequence[Any]], pa.Array]] = {
-    "BIGINT": _numbers(pa.int64(), pa.int64(), _whole),
+    "TINYINT": _integers(pa.int8()),
+    "SMALLINT": _integers(pa.int16()),
+    "INTEGER": _integers(pa.int32()),
+    "BIGINT": _integers(pa.int64()),
     "DOUBLE": _numbers(pa.float64(), pa.float64(), _double),
     "DATE": _numbers(pa.date32(), pa.int32(), _date),
     "TIMESTAMP": _numbers(pa.timestamp("us"), pa.int64(), _time),
@@ -157,17 +164,6 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], pa.Array]] = {
     "VARCHAR": _texts,
 }
 
-
-_SQL_TYPES = {
-    **dict.fromkeys(("byte", "short", "integer", "long"), "BIGINT"),
-    **dict.fromkeys(("float", "double"), "DOUBLE"),
-    "date": "DATE",
-    "timestamp": "TIMESTAMPTZ",
-    "timestamp_ntz": "TIMESTAMP",
-    "string": "VARCHAR",
-}
-#: Arrow types of statistics other than the column's own.
-_READ_AS = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
 #: The statistics read per column, and their names in the result.
 _KINDS, _NAMES = ("nullCount", "minValues", "maxValues"), ("nulls", "low", "high")
 #: Tag of an ``add`` whose ``maxValues`` omits floating-point columns with a NaN, the greatest value: so the bounds that
@@ -320,12 +316,13 @@ def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArra
 def bound_type(leaf: StructField) -> pa.DataType | None:
     """The type in which a column's bounds are read; ``None`` without bounds."""
     sql = _sql_type(leaf.type)
-    return None if sql is None else _READ_AS.get(sql, leaf.type.arrow)
+    return None if sql is None else pa.float64() if sql == "DOUBLE" else leaf.type.arrow
 
 
 def _sql_type(type_: object) -> str | None:
     assert isinstance(type_, PrimitiveType)
-    return "DOUBLE" if type_.name.startswith("decimal") else _SQL_TYPES.get(type_.name)
+    bounds = type_.traits.bounds
+    return "DOUBLE" if bounds == "FLOAT" else bounds  # widened before it is rounded
 
 
 def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Statistic]:
@@ -343,11 +340,7 @@ def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.Chun
     if pa.types.is_floating(target):
         bound = pc.if_else(pc.is_nan(bound), None, bound)
         return _with_float_slack(bound, up=up).cast(target, safe=False) if pa.types.is_float32(target) else bound
-    if pa.types.is_integer(target):
-        limits = {8: 2**7, 16: 2**15, 32: 2**31, 64: 2**63}[target.bit_width]
-        inside = pc.and_(pc.greater_equal(bound, -limits), pc.less_equal(bound, limits - 1))
-        return pc.if_else(inside, bound, None).cast(target)
-    return bound.cast(target)
+    return bound
 
 
 def _timestamp_bound(micros: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray:

@@ -78,10 +78,7 @@ def _spark_type(t: DataType) -> Any:
         return {"type": "struct", "fields": [{"name": n, **binary} for n in ("value", "metadata")]}
     if is_spatial(t.name):
         return t.name if _knows(t.name) else "binary"
-    same_names = {"long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "void", "variant"}
-    if t.name in same_names or t.name.startswith(("decimal", "timestamp")):
-        return t.name
-    return "string"
+    return "string" if t.traits.name == "string" else t.name  # also char(n)
 
 
 @lru_cache(maxsize=64)
