@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trilake.common.text import single_quoted
 from trilake.errors import FilterError
+from trilake.expr.terms.datatypes import NAMES
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, decimal_parameters, fail
 
 _SPACE = r"[\x00-\x20]*"
@@ -26,16 +27,8 @@ _OFFSET = "([+-])([0-9]{1,2}):?([0-9]{2})?"
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: Spark's type names, as sqlglot renders them for DuckDB or as functions of that name, by DuckDB's names.
-TYPES = {
-    **{t: t for t in ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP")},
-    "INT": "INTEGER",
-    "REAL": "FLOAT",
-    "DECIMAL": "DECIMAL(10,0)",
-    **dict.fromkeys(("STRING", "TEXT"), "VARCHAR"),
-    **dict.fromkeys(("BINARY", "BLOB", "VARBINARY"), "BLOB"),
-    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMPLTZ"), "TIMESTAMP"),
-}
+#: DuckDB's types by the names of a cast's target, or of the function that casts.
+TYPES = {"DECIMAL": "DECIMAL(10,0)", **{name: names.duckdb for names in NAMES.values() for name in names.casts}}
 
 
 def target_type(node: exp.DataType) -> str:

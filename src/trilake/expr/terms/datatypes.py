@@ -6,6 +6,8 @@ literals are compared in the *normal* form of :func:`normal_type`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +18,38 @@ Path = tuple[str, ...]
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
+
+
+class TypeNames(NamedTuple):
+    """The names of a type without parts in Spark and in DuckDB, its family (see :class:`~.duckdb_sql.Sql`), and the
+    names of a cast's target that mean it, as sqlglot has them."""
+
+    spark: str
+    duckdb: str
+    family: str
+    casts: tuple[str, ...] = ()
+
+
+#: Every normal type without parts, except decimals.
+NAMES = {
+    pa.bool_(): TypeNames("boolean", "BOOLEAN", "boolean", ("BOOLEAN",)),
+    pa.int8(): TypeNames("tinyint", "TINYINT", "integer", ("TINYINT",)),
+    pa.int16(): TypeNames("smallint", "SMALLINT", "integer", ("SMALLINT",)),
+    pa.int32(): TypeNames("int", "INTEGER", "integer", ("INT", "INTEGER")),
+    pa.int64(): TypeNames("bigint", "BIGINT", "integer", ("BIGINT",)),
+    pa.float32(): TypeNames("float", "FLOAT", "float", ("FLOAT", "REAL")),
+    pa.float64(): TypeNames("double", "DOUBLE", "double", ("DOUBLE",)),
+    **dict.fromkeys((pa.string(), pa.large_string()), TypeNames("string", "VARCHAR", "string", ("STRING", "TEXT"))),
+    **dict.fromkeys(
+        (pa.binary(), pa.large_binary()), TypeNames("binary", "BLOB", "binary", ("BINARY", "BLOB", "VARBINARY"))
+    ),
+    pa.date32(): TypeNames("date", "DATE", "date", ("DATE",)),
+    # Times in DuckDB have no zone: those of a timestamp are in UTC.
+    TIMESTAMP_NTZ: TypeNames("timestamp_ntz", "TIMESTAMP", "timestamp", ("TIMESTAMPNTZ",)),
+    TIMESTAMP: TypeNames("timestamp", "TIMESTAMP", "timestamp", ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ")),
+    # A column of nulls; the type of the literal NULL is another.
+    pa.null(): TypeNames("void", "INTEGER", "void"),
+}
 
 
 def storage_type(t: pa.DataType) -> pa.DataType:
@@ -92,7 +126,7 @@ def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 def is_ordered(t: pa.DataType) -> bool:
     """Whether values of the normal type ``t`` can be compared in Spark's order."""
-    return any(is_(t) for is_ in _ORDERED)
+    return bool(pa.types.is_decimal(t) or (t in NAMES and not pa.types.is_null(t)))
 
 
 def is_string(t: pa.DataType) -> bool:
@@ -110,12 +144,6 @@ def is_float(t: pa.DataType) -> bool:
     return bool(pa.types.is_float32(t) or pa.types.is_float64(t))
 
 
-_ORDERED = (
-    *(pa.types.is_boolean, pa.types.is_signed_integer, is_float, pa.types.is_decimal128, pa.types.is_decimal256),
-    *(is_string, is_bytes, pa.types.is_date32, pa.types.is_timestamp),
-)
-
-
 def spark_name(t: pa.DataType) -> str:
     """The name of a type in Spark SQL, for messages.
 
@@ -131,22 +159,4 @@ def spark_name(t: pa.DataType) -> str:
         return f"map<{spark_name(t.key_type)},{spark_name(t.item_type)}>"
     if pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t):
         return f"array<{spark_name(t.value_type)}>"
-    return NAMES[t][0] if t in NAMES else str(t)
-
-
-#: Spark's and DuckDB's names of normal types.
-NAMES = {
-    pa.bool_(): ("boolean", "BOOLEAN"),
-    pa.int8(): ("tinyint", "TINYINT"),
-    pa.int16(): ("smallint", "SMALLINT"),
-    pa.int32(): ("int", "INTEGER"),
-    pa.int64(): ("bigint", "BIGINT"),
-    pa.float32(): ("float", "FLOAT"),
-    pa.float64(): ("double", "DOUBLE"),
-    **dict.fromkeys((pa.string(), pa.large_string()), ("string", "VARCHAR")),
-    **dict.fromkeys((pa.binary(), pa.large_binary()), ("binary", "BLOB")),
-    pa.date32(): ("date", "DATE"),
-    TIMESTAMP: ("timestamp", "TIMESTAMP"),
-    TIMESTAMP_NTZ: ("timestamp_ntz", "TIMESTAMP"),
-    pa.null(): ("void", "INTEGER"),
-}
+    return NAMES[t].spark if t in NAMES else str(t)

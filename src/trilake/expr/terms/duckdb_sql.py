@@ -69,16 +69,14 @@ class Sql:
         return _SPARK_NAMES.get(self.type, self.type.lower())
 
 
-_NAMED = ("BOOLEAN", "DECIMAL", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "INTERVAL", "MAP", "STRUCT")
+_SIMPLE = [names for t, names in NAMES.items() if not pa.types.is_null(t)]
 _FAMILIES = {
-    **{name: name.lower() for name in _NAMED},
-    **dict.fromkeys([*INTEGERS, "HUGEINT"], "integer"),
-    '"NULL"': "void",
-    "NULL": "void",
-    "VARCHAR": "string",
-    "BLOB": "binary",
+    **{names.duckdb: names.family for names in _SIMPLE},
+    **{name: name.lower() for name in ("DECIMAL", "INTERVAL", "MAP", "STRUCT")},
+    **dict.fromkeys(('"NULL"', "NULL"), "void"),
+    "HUGEINT": "integer",
 }
-_SPARK_NAMES = {"INTEGER": "int", "VARCHAR": "string", "BLOB": "binary", '"NULL"': "void"}
+_SPARK_NAMES = {**{names.duckdb: names.spark for names in _SIMPLE}, '"NULL"': "void"}
 
 
 def type_name(t: pa.DataType) -> str:
@@ -103,7 +101,7 @@ def type_name(t: pa.DataType) -> str:
         return f"{type_name(t.value_type)}[{t.list_size}]"
     if t not in NAMES:
         raise FilterError(f"a filter can only test columns of type {t} for null")
-    return NAMES[t][1]
+    return NAMES[t].duckdb
 
 
 def literal(value: Literal) -> Sql:
