@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.feature import Feature, FeatureRemoval
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval
 from trilake.delta.protocol.features import (
     REGISTRY,
     add_feature,

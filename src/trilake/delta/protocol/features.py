@@ -1,7 +1,7 @@
 """The registry of table features, and the checks by name.
 
 Protocol: *Table Features*, *Requirements for Readers*, *Requirements for Writers*.  For each entry see
-:class:`~trilake.delta.protocol.feature.Feature`.
+:class:`~trilake.delta.protocol.feature_definition.Feature`.
 
 :func:`required` lists the features that metadata needs.  A new table gets the lowest protocol with them
 (:func:`protocol_for`); an existing table is :func:`upgraded`.  Legacy versions stay if they suffice, since more readers
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.feature import Feature
+from trilake.delta.protocol.feature_definition import Feature
 from trilake.delta.protocol.table_features import (
     append_only,
     change_data_feed,

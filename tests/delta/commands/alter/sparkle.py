@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past, property_is_on
+from trilake.delta.protocol.feature_definition import (
+    Feature,
+    FeatureRemoval,
+    Inspection,
+    Trace,
+    metadata_in_past,
+    property_is_on,
+)
 from trilake.delta.protocol.property_values import Property, boolean
 
 KEY = "delta.enableSparkle"

@@ -14,7 +14,7 @@ from the readable history, since readers without it would replay those commits w
     disable it (properties) --> traces in the newest version? rewrite those files, or raise and say what to do
       --> traces in older versions? raise until they are cleaned up --> protocol without the feature
 
-Each feature's :class:`~trilake.delta.protocol.feature.FeatureRemoval` says how to disable it, what its
+Each feature's :class:`~trilake.delta.protocol.feature_definition.FeatureRemoval` says how to disable it, what its
 traces are, and which files to rewrite.
 """
 
@@ -43,7 +43,7 @@ from trilake.delta.log.snapshot import Head, Snapshot, State
 from trilake.delta.metadata.property_changes import set_properties
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange, logged_json
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Numbers, Past, Trace
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, Numbers, Past, Trace
 from trilake.delta.protocol.features import (
     check_writable,
     dependents,

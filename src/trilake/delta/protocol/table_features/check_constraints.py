@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, Inspection, Trace
 
 PREFIX = "delta.constraints."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, Inspection, Trace
 from trilake.delta.protocol.property_values import Property, integer
 
 KEY = "delta.requireCheckpointProtectionBeforeVersion"

@@ -8,7 +8,14 @@ import numpy as np
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import FORBIDDEN, MAX_COLUMN_ID, MODE, MODES
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Numbers, Trace, metadata_in_past
+from trilake.delta.protocol.feature_definition import (
+    Feature,
+    FeatureRemoval,
+    Inspection,
+    Numbers,
+    Trace,
+    metadata_in_past,
+)
 from trilake.delta.protocol.property_values import Property, choice, integer, is_on
 from trilake.delta.protocol.schema_edit import nested_fields, strip
 

@@ -7,7 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.text import plural
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Numbers, Past, Trace, property_is_on
+from trilake.delta.protocol.feature_definition import (
+    Feature,
+    FeatureRemoval,
+    Inspection,
+    Numbers,
+    Past,
+    Trace,
+    property_is_on,
+)
 from trilake.delta.protocol.property_values import Property, boolean
 
 KEY = "delta.enableDeletionVectors"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, Inspection, Trace
 
 
 def _in_use(table: Inspection) -> Trace | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past
 from trilake.delta.protocol.schema import DataType, is_spatial, types_in
 
 

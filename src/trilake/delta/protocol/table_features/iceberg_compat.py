@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, property_is_on
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, property_is_on
 from trilake.delta.protocol.iceberg import ENABLED, without_uniform
 from trilake.delta.protocol.property_values import Property, boolean
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, columns_in_use, has_column_key
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, columns_in_use, has_column_key
 
 KEY = "delta.invariants"
 

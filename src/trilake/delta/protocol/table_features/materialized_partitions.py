@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, property_is_on
+from trilake.delta.protocol.feature_definition import Feature, property_is_on
 from trilake.delta.protocol.iceberg import MATERIALIZED
 from trilake.delta.protocol.property_values import Property, boolean
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from trilake.common.text import plural
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.feature import (
+from trilake.delta.protocol.feature_definition import (
     Feature,
     FeatureRemoval,
     Inspection,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature
+from trilake.delta.protocol.feature_definition import Feature
 
 
 def _catalog_managed(name: str) -> Feature:

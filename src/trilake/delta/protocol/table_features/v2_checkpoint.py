@@ -6,7 +6,14 @@ import re
 
 from trilake.common.text import plural
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, Inspection, Trace, metadata_in_past, never
+from trilake.delta.protocol.feature_definition import (
+    Feature,
+    FeatureRemoval,
+    Inspection,
+    Trace,
+    metadata_in_past,
+    never,
+)
 from trilake.delta.protocol.property_values import Property, choice
 
 KEY = "delta.checkpointPolicy"

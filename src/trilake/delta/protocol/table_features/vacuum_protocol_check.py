@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature
+from trilake.delta.protocol.feature_definition import Feature
 
 FEATURE = Feature("vacuumProtocolCheck", 3, 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trilake.common.text import plural
-from trilake.delta.protocol.feature import (
+from trilake.delta.protocol.feature_definition import (
     Feature,
     FeatureRemoval,
     Inspection,

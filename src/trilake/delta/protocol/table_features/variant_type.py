@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature import Feature, FeatureRemoval, has_type, metadata_in_past, type_in_use
+from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, has_type, metadata_in_past, type_in_use
 
 _TYPE = "variant"
 _REMOVAL = FeatureRemoval(in_use=type_in_use(_TYPE), in_past=metadata_in_past(has_type(_TYPE)))
