@@ -22,7 +22,7 @@ from unittest import mock
 import pyarrow as pa
 
 from trilake.delta.commands.maintenance import vacuum_files
-from trilake.delta.commands.merge import pruning
+from trilake.delta.commands.merge import source as merge_source
 from trilake.delta.commands.optimize import curve_order
 from trilake.storage import durable, local, local_writer, staging
 from trilake.trevni.blocks import encode
@@ -74,9 +74,9 @@ class OsFaults:
             for name, value in (("_syncs_file_systems", True), ("_kind", 0xEF53), ("_unwritten", 0)):
                 stack.enter_context(mock.patch.object(durable, name, lambda *_, value=value: value))
             stack.enter_context(mock.patch.object(durable, "sync_file_system", system.fsync))
-            for module in (local, local_writer, pruning, curve_order):
+            for module in (local, local_writer, merge_source, curve_order):
                 stack.enter_context(mock.patch.object(module, "pa", arrow))
-            for module in (pruning, curve_order, encode, staging):
+            for module in (merge_source, curve_order, encode, staging):
                 if hasattr(module, "tempfile"):
                     stack.enter_context(mock.patch.object(module, "tempfile", _Temporary(self)))
             for module in (staging, jobs):

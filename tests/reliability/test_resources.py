@@ -19,7 +19,7 @@ import trilake
 from tests.conftest import SOAK
 from tests.reliability.faulty_steps import STEPS, handles, try_calls
 from tests.reliability.os_faults import OsFaults
-from trilake.delta.commands.merge import pruning
+from trilake.delta.commands.merge import source as merge_source
 from trilake.errors import StorageError
 from trilake.trevni.blocks.encode import Spool
 
@@ -142,7 +142,7 @@ def test_os_error_at_every_call_loses_nothing(kind: str, code: int, lasts: bool,
 def _spilled_source() -> None:
     batch = pa.record_batch({"id": pa.array(range(100))})
     stream = pa.RecordBatchReader.from_batches(batch.schema, [batch] * 4)
-    with pruning.materialized(stream, limit=100) as rows:
+    with merge_source.materialized(stream, limit=100) as rows:
         assert rows.num_rows == 400
 
 

@@ -27,7 +27,7 @@ from tests.delta.commands.merge.merge_tables import (
     table,
 )
 from trilake.delta.commands.merge import match as merge_match
-from trilake.delta.commands.merge.pruning import materialized
+from trilake.delta.commands.merge.source import materialized
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.scan import FileTask, ReadPlan

@@ -34,17 +34,10 @@ from trilake.delta.commands.merge.clauses import (
 )
 from trilake.delta.commands.merge.commit import MergePlan, MergeRequest, MergeResult, finish_merge
 from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, read_fields, read_group
-from trilake.delta.commands.merge.pruning import (
-    Pruned,
-    SourceRows,
-    key_filter,
-    key_values,
-    materialized,
-    prune,
-    target_schema,
-)
+from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
+from trilake.delta.commands.merge.source import SourceRows, materialized
 from trilake.delta.commands.rows.removal import Removal, remove_rows
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
@@ -296,7 +289,7 @@ class _ArrowMerge:
             which = np.flatnonzero(chosen == number)
             if len(which):
                 some = rows.take(which)
-                new = None if clause.rules is None else clause.make(some, clause.rules.start())
+                new = None if clause.deletes else clause.make(some, clause.pipeline())
                 yield _ChangedRows(clause, group, files[which], positions[which], new, some.sides.get("target"))
 
     def _ambiguous(self, group: Sequence[ChangedFile], pairs: Pairs) -> AmbiguousMergeError:
@@ -331,8 +324,7 @@ class _ArrowMerge:
         return ids
 
     def _insert(self, which: Indexes, writer: RowChangeWriter, *, feed: bool) -> list[RowPipeline]:
-        rules = [c.rules for c in self.inserts if c.rules is not None]
-        pipelines = [r.start(i, tasks=len(rules)) for i, r in enumerate(rules)]
+        pipelines = [c.pipeline(i, tasks=len(self.inserts)) for i, c in enumerate(self.inserts)]
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
             part = which[lo : lo + _INSERT_ROWS]
             rows = Rows(len(part), {"source": self._source(part, self.inserts)})

@@ -76,7 +76,7 @@ class Rows:
 class RowClause:
     """A clause whose expressions are bound to ``scope``.
 
-    ``needs`` are the columns of each side that it reads; ``rules`` are those for its new rows (``None`` for a delete).
+    ``fields`` are the columns that it sets, ``rules`` those for its new rows; a delete has neither.
     """
 
     clause: ResolvedClause[str]
@@ -110,7 +110,7 @@ class RowClause:
         if clause.condition is not None:
             condition = scope.condition(clause.condition, "the condition of a clause")
         if clause.action == "delete":
-            return cls(clause, scope, condition, {}, (), None)
+            return cls(clause, scope, condition, {}, (), rules=None)
         schema = metadata.schema
         expressions: dict[Path, Expression] = {}
         for f in schema.fields:
@@ -128,6 +128,15 @@ class RowClause:
             rewrite=clause.action == "update",
         )
         return cls(clause, scope, condition, expressions, fields, rules)
+
+    @property
+    def deletes(self) -> bool:
+        return self.clause.action == "delete"
+
+    def pipeline(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
+        """The rules for the new rows of one task; not for a delete."""
+        assert self.rules is not None
+        return self.rules.start(task, tasks=tasks)
 
     def _read(self, side: Side) -> set[str]:
         """The columns of one side that expressions read."""

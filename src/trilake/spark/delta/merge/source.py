@@ -20,7 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.merge.clauses import Clause
-from trilake.delta.commands.merge.pruning import MOST_KEYS, KeyValues, key_values, materialized, target_schema
+from trilake.delta.commands.merge.pruning import MOST_KEYS, KeyValues, key_values, target_schema
+from trilake.delta.commands.merge.source import materialized
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType, from_arrow, is_spatial
 from trilake.delta.protocol.sql_types import BY_BYTES

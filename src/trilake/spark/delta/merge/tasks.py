@@ -31,7 +31,7 @@ ROW_ID = "__trilake_row_id"
 
 @dataclass(frozen=True)
 class TaskClause:
-    """A clause for tasks: it sets ``columns``, and ``rules`` apply to them."""
+    """A clause for tasks: it sets ``columns``, and ``rules`` apply to them; a delete has neither."""
 
     kind: Kind
     action: Action
@@ -196,9 +196,10 @@ class ClauseRunner:
             return  # nothing will be committed
         changes_row = self.job.feed and clause.action != "insert"
         old = [old_images(rows, self.job.before, self.job.files.schema)] if changes_row else []
-        if pipeline is None:
+        if clause.action == "delete":
             self.writer.delete(rows.num_rows, old, matched=matched)
             return
+        assert pipeline is not None
         inputs = pipeline.rules.present | {e.name for e in pipeline.rules.needs_spark}
         input_columns = [n for n in rows.schema.names if n in inputs]
         new = pipeline.apply(rows.select(input_columns or [CLAUSE]))
