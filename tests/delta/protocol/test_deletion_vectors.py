@@ -25,8 +25,6 @@ from trilake.delta.protocol.deletion_vectors import (
     DeletionVectorDescriptor,
     RowSet,
     file_bytes,
-    keep_mask,
-    row_indexes,
     serialize,
     z85_decode,
     z85_encode,
@@ -217,7 +215,7 @@ def test_null_descriptor_is_none() -> None:
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 50), st.integers(0, 20))
 def test_keep_mask(deleted: set[int], start: int, length: int) -> None:
-    mask = keep_mask(row_indexes(BitMap64(deleted)), start, length)
+    mask = RowSet(BitMap64(deleted)).keep_mask(start, length)
     expected = [start + i not in deleted for i in range(length)]
     assert (mask.to_pylist() if mask is not None else [True] * length) == expected
 

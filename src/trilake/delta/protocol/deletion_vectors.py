@@ -292,15 +292,10 @@ class RowSet:
         return row_indexes(self.bitmap & BitMap64(range(start, start + length)))
 
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` if none is."""
-        return keep_mask(self.within(start, length), start, length)
-
-
-def keep_mask(deleted: np.ndarray[Any, np.dtype[np.int64]], start: int, length: int) -> pa.BooleanArray | None:
-    """Which of ``length`` rows from ``start`` on are not deleted; ``None`` if none is deleted."""
-    lo, hi = np.searchsorted(deleted, [start, start + length])
-    if lo == hi:
-        return None
-    mask = np.ones(length, dtype=bool)
-    mask[deleted[lo:hi] - start] = False
-    return pa.array(mask)
+        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` if all are not."""
+        rows = self.within(start, length)
+        if not len(rows):
+            return None
+        mask = np.ones(length, dtype=bool)
+        mask[rows - start] = False
+        return pa.array(mask)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import (
     DataType,
@@ -24,6 +23,7 @@ from trilake.delta.protocol.schema import (
     convert_parts,
 )
 from trilake.errors import CorruptFileError
+from trilake.expr.terms.datatypes import is_bytes, is_string, normal_type, normalise
 from trilake.expr.views import list_of_view, plain_array
 from trilake.parquet.variants import is_shredded, unshredded
 
@@ -124,7 +124,7 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
         if pa.types.is_null(type_):
             return pa.nulls(len(array), type_)
         if pa.types.is_timestamp(type_) and pa.types.is_timestamp(have):
-            return _timestamp(array, type_)
+            return normalise(array).cast(type_)
         if pa.types.is_struct(type_):  # variant
             if is_shredded(have):
                 return unshredded(array, path)
@@ -165,22 +165,8 @@ def _readable(have: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _is_bytes(t: pa.DataType) -> bool:
-    is_ = pa.types
-    strings = is_.is_string(t) or is_.is_large_string(t) or is_.is_string_view(t)
-    binary = is_.is_binary(t) or is_.is_large_binary(t) or is_.is_binary_view(t) or is_.is_fixed_size_binary(t)
-    return bool(strings or binary)
-
-
-def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
-    if array.type.unit == "ns":
-        # Round down to microseconds, before and after 1970.
-        nanos = array.cast(pa.int64())
-        micros = pc.divide(nanos, 1000)
-        micros = pc.if_else(pc.greater(pc.multiply(micros, 1000), nanos), pc.subtract(micros, 1), micros)
-        array = micros.cast(pa.timestamp("us", array.type.tz))
-    elif array.type.unit != target.unit:
-        array = array.cast(pa.timestamp(target.unit, array.type.tz))
-    return array.cast(target) if array.type != target else array
+    t = normal_type(t)
+    return is_string(t) or is_bytes(t)
 
 
 def conform_batch(
