@@ -22,7 +22,7 @@ from trilake import DeltaTable
 from trilake.delta.commands.maintenance.vacuum_files import LISTING
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
-from trilake.errors import InvalidArgumentError, MissingFileError, TableExistsError
+from trilake.errors import InvalidArgumentError, MissingFileError, SchemaMismatchError, TableExistsError
 from trilake.spark.delta.maintenance import many_runner
 from trilake.spark.delta.names.entries import find_entry
 from trilake.storage import open_store
@@ -257,6 +257,26 @@ def test_convert_as_in_delta_spark_documentation(spark: SparkSession, tmp_path: 
             DeltaTable.convertToDelta(spark, identifier)
     with pytest.raises(TypeError, match="partitionSchema"):
         DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path}/x`", ["a"])  # type: ignore[arg-type]
+
+
+def test_conversion_keeps_values_that_files_lack(sql: SparkSession) -> None:
+    """Spark fills columns added with a default in older files; a Delta table has nulls there."""
+    sql.sql("CREATE TABLE test_filled (id INT, d INT DEFAULT 7) USING parquet")
+    try:
+        sql.sql("INSERT INTO test_filled (id) VALUES (1)")
+        sql.sql("ALTER TABLE test_filled ADD COLUMN n INT DEFAULT NULL")
+        sql.sql("ALTER TABLE test_filled ADD COLUMN e INT DEFAULT 5")
+        sql.sql("INSERT INTO test_filled VALUES (2, 8, 9, 6)")
+        before = sorted(sql.table("test_filled").collect())
+        assert [r.e for r in before] == [5, 6]
+        with pytest.raises(SchemaMismatchError, match="have 5 in column e, which the file lacks"):
+            DeltaTable.convertToDelta(sql, "test_filled")
+        assert sorted(sql.table("test_filled").collect()) == before
+        sql.sql("CREATE TABLE test_filled_2 USING parquet AS SELECT * FROM test_filled")
+        assert sorted(DeltaTable.convertToDelta(sql, "test_filled_2").toDF().collect()) == before
+    finally:
+        for name in ("test_filled", "test_filled_2"):
+            sql.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def test_iceberg_tables_are_converted_in_place(spark: SparkSession, tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ from trilake.spark.session.settings import UTC_ZONES, session_flag, session_stor
 from trilake.storage import is_absolute
 
 _log = logging.getLogger("trilake.spark")
+#: The default of a column that is null in the files without it.
+_NULL = re.compile(r"null|cast\(null as .*\)", re.IGNORECASE)
 _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
 
 
@@ -135,6 +137,7 @@ def _convert(
     collect_stats: bool,
     options: Mapping[str, str] | None,
     source_format: Literal["parquet", "iceberg"] = "parquet",
+    filled: Mapping[str, str] | None = None,
 ) -> None:
     store = session_store(spark, path, options)
     zone, log = session_zone(spark), session_log(spark, store)
@@ -148,6 +151,7 @@ def _convert(
         timezone="UTC" if zone in UTC_ZONES else zone,
         by_manifest=session_flag(spark, CONVERT_BY_MANIFEST, True),
         source_format=source_format,
+        filled=filled,
         run=many_runner(spark, store, least=16),
     )
 
@@ -197,7 +201,10 @@ def _convert_named(
     if fields is None:
         fields = partition_fields_of(spark, quoted(name))
     columns = spark.table(quoted(name)).schema
-    _convert(spark, path, fields, collect_stats, options)
+    in_folders = {f if isinstance(f, str) else f.name for f in fields}
+    defaults = {f.name: f.metadata.get("EXISTS_DEFAULT", "NULL") for f in columns.fields if f.name not in in_folders}
+    filled = {name: value for name, value in defaults.items() if not _NULL.fullmatch(value)}
+    _convert(spark, path, fields, collect_stats, options, filled=filled)
     log = DeltaLog(session_store(spark, path, options), spark_engine())
     there = log.head().schema
     missing = [replace(f, nullable=True, metadata={}) for f in from_spark(columns).fields if there.find(f.name) is None]

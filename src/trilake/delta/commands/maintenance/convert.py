@@ -15,7 +15,7 @@ Stop all writers first: files written during the conversion may or may not becom
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
@@ -44,13 +44,14 @@ from trilake.delta.protocol.column_mapping import MODE, check_names
 from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import FEATURE
-from trilake.delta.protocol.schema import StructField, parse_schema
+from trilake.delta.protocol.schema import StructField, StructType, parse_schema
 from trilake.delta.protocol.table_features.variant_shredding import ENABLED as VARIANT_SHREDDING
 from trilake.errors import (
     CorruptFileError,
     ForeignFilesError,
     InvalidArgumentError,
     MissingFileError,
+    SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
 )
@@ -162,6 +163,7 @@ def convert_to_delta(
     user_metadata: str | None = None,
     by_manifest: bool = True,
     source_format: Literal["parquet", "iceberg"] | None = None,
+    filled: Mapping[str, str] | None = None,
     run: Runner = run_here,
 ) -> ConvertResult:
     """Make a table of the Parquet files below the root of ``store``; an existing Delta table stays unchanged.
@@ -175,6 +177,8 @@ def convert_to_delta(
     timezone: the zone of timestamps in folder names without one.
     by_manifest: in a folder that Spark's streaming sink wrote, take only the files in its list.
     source_format: the required format of the source; by default Iceberg if the folder has Iceberg metadata.
+    filled: columns that every file must have: a file without such a column has this value there in the source, but
+        null in a Delta table.
 
     Raises ``TableNotFoundError`` if there is no file, ``CorruptFileError`` for one that is not Parquet and for a
     malformed list of a sink, ``MissingFileError`` for a file in such a list that does not exist,
@@ -212,7 +216,9 @@ def convert_to_delta(
     distinct: dict[str, str] = {}
     for f in footers:
         distinct.setdefault(f.schema, f.key)
-    data = merged_schema([(key, parse_schema(schema_json)) for schema_json, key in distinct.items()])
+    schemas = [(key, parse_schema(schema_json)) for schema_json, key in distinct.items()]
+    _check_filled(schemas, filled or {})
+    data = merged_schema(schemas)
     if any(f.shredded for f in footers):
         shredding = {f"{FEATURE}variantShredding": "supported", VARIANT_SHREDDING: "true"}
         properties = {**shredding, **(properties or {})}
@@ -241,6 +247,19 @@ def convert_to_delta(
     names = [f.name for f in partitions.fields] if partition_by is not None else []
     plan = _plan(adds, protocol, metadata, names, "parquet", collect_stats=collect_stats, in_place=into is None)
     return _committed(log, plan, sum(f.rows for f in footers))
+
+
+def _check_filled(schemas: Iterable[tuple[str, StructType]], filled: Mapping[str, str]) -> None:
+    for key, schema in schemas:
+        lacking = {name: value for name, value in filled.items() if schema.find(name) is None}
+        for name, value in lacking.items():
+            raise SchemaMismatchError(
+                f"the rows of {key} have {value} in column {name}, which the file lacks; in a Delta table they would"
+                " have null",
+                help="rewrite the table first, for example with CREATE TABLE ... USING delta AS SELECT",
+                file=key,
+                column=name,
+            )
 
 
 def _add(
