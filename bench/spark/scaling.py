@@ -110,6 +110,17 @@ def _driver() -> tuple[float, float]:
     return python, sum(others)
 
 
+def _driver_jobs(spark: SparkSession, rows: DataFrame, place: Path) -> dict[str, Callable[[], object]]:
+    plain, delta = str(place / "parquet"), str(place / "delta")
+    return {
+        "Spark's Parquet, write": lambda: rows.write.parquet(plain),
+        "Spark's Parquet, group-by": lambda: spark.read.parquet(plain).groupBy().sum("x").collect(),
+        "write": lambda: rows.write.format("delta").save(delta),
+        "group-by": lambda: spark.read.format("delta").load(delta).groupBy().sum("x").collect(),
+        "DELETE from each file": lambda: trilake.DeltaTable.forPath(spark, delta).delete("id % 10 = 3"),
+    }
+
+
 def _measure_driver() -> Iterator[tuple[str, int, float, float]]:
     """Yield job, number of tasks, and milliseconds of the driver's Python and JVM per task."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -120,21 +131,14 @@ def _measure_driver() -> Iterator[tuple[str, int, float, float]]:
     place = scratch("scaling-driver")
     for tasks in (100, *_TASKS):  # the first is a warm-up
         shutil.rmtree(place, ignore_errors=True)
-        rows = _rows(spark, tasks * _TASK_ROWS, tasks)
-        plain, delta = str(place / "parquet"), str(place / "delta")
-        jobs: dict[str, Callable[[], object]] = {
-            "Spark's Parquet, write": lambda rows=rows, to=plain: rows.write.parquet(to),
-            "Spark's Parquet, group-by": lambda at=plain: spark.read.parquet(at).groupBy().sum("x").collect(),
-            "write": lambda rows=rows, to=delta: rows.write.format("delta").save(to),
-            "group-by": lambda at=delta: spark.read.format("delta").load(at).groupBy().sum("x").collect(),
-            "DELETE from each file": lambda at=delta: trilake.DeltaTable.forPath(spark, at).delete("id % 10 = 3"),
-        }
+        jobs = _driver_jobs(spark, _rows(spark, tasks * _TASK_ROWS, tasks), place)
         for name, job in jobs.items():
             before = _driver()
             job()
             after = _driver()
             if tasks in _TASKS:
-                yield name, tasks, *(1e3 * (b - a) / tasks for a, b in zip(before, after, strict=True))
+                python, java = (1e3 * (b - a) / tasks for a, b in zip(before, after, strict=True))
+                yield name, tasks, python, java
     spark.stop()
     shutil.rmtree(place, ignore_errors=True)
 

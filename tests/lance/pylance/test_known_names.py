@@ -208,3 +208,9 @@ def test_imported_names_of_later_releases_exist() -> None:
     assert isinstance(ds.tags, Tags)
     assert same is batch_udf is lance.batch_udf
     assert (BatchUDF, lance.udf.BatchUDF) == (lance.BatchUDF, lance.BatchUDF)
+
+
+def test_missing_argument_names_the_method_of_the_dataset() -> None:
+    dataset = lance.write_dataset(pa.table({"a": [1]}), "memory://missing-argument", mode="overwrite")
+    with pytest.raises(TypeError, match=r"^LanceDataset\.take\(\) missing"):
+        dataset.take()

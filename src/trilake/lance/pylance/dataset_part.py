@@ -23,6 +23,8 @@ class DatasetPart(Generic[D]):
 
 def of_part(part: Callable[[D], S], method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[D, P], R]:
     """Return a method of the dataset that calls the method of its part, with the same signature and docstring."""
+    # Python's errors about wrong arguments should name the class that was called.
+    method.__qualname__ = f"LanceDataset.{method.__name__}"
 
     @wraps(method)
     def delegate(dataset: D, /, *args: P.args, **kwargs: P.kwargs) -> R:
