@@ -138,6 +138,7 @@ PROMISES = (
         "trilake.api",
         (
             *(*EXTRAS, "pandas", "rich", "typer", "sqlglot", "duckdb", "obstore", "pyarrow.dataset"),
+            *("configparser", "hashlib", "importlib.metadata", "importlib.resources", "tempfile"),
             *(f"trilake.{room}" for room in ("spark", "lance", "trevni", "sql", "table.comparison", "table.frames")),
             "trilake.delta.commands",
             *(f"trilake.delta.{room}" for room in ("scan", "commit", "files", "rules")),
