@@ -34,9 +34,9 @@ def dependents(metadata: Metadata, path: Path) -> list[str]:
 
 
 def check_free_of_rules(
-    metadata: Metadata, path: Path, what: str, *, condition: str = "DEPENDENT_COLUMN_CHANGE", help: str = ""
+    metadata: Metadata, path: Path, what: str, *, conflict: str = "DEPENDENT_COLUMN_CHANGE", help: str = ""
 ) -> None:
-    """Raise ``InvalidArgumentError`` if a rule uses the column.  ``condition`` is the end of its condition's name."""
+    """Raise ``InvalidArgumentError`` if a rule uses the column.  ``conflict`` is the end of its condition's name."""
     rules = dependents(metadata, path)
     if rules:
         kind = "GENERATED_COLUMNS" if rules[0].startswith("generated") else "CONSTRAINT"
@@ -44,7 +44,7 @@ def check_free_of_rules(
             f"cannot {what} column {format_path(path)}: it is used by {'; '.join(rules)}",
             help=help or "drop these first",
             column=format_path(path),
-            condition=f"DELTA_{kind}_{condition}",
+            condition=f"DELTA_{kind}_{conflict}",
         )
 
 

@@ -175,7 +175,7 @@ def _check_widened(metadata: Metadata, schema: StructType) -> None:
             metadata,
             column,
             f"widen {old} to {new} in",
-            condition="DATA_TYPE_MISMATCH",
+            conflict="DATA_TYPE_MISMATCH",
             help="cast the new rows, or drop these first",
         )
 
