@@ -365,6 +365,7 @@ def test_options_have_delta_names_and_defaults() -> None:
     result = StreamOptions.parse({"maxBytesPerTrigger": "1k", "skipChangeCommits": "TRUE", "startingVersion": "3"})
     assert result == StreamOptions(starting_version=3, max_files=None, max_bytes=1024, skip_change_commits=True)
     assert StreamOptions.parse({"startingTimestamp": "1970-01-01T00:00:01Z"}).starting_timestamp_ms == 1000
+    assert StreamOptions.parse({"ignoreFileDeletion": "true"}) == StreamOptions.parse({"ignoreChanges": "true"})
 
 
 @pytest.mark.parametrize(
@@ -379,5 +380,7 @@ def test_options_have_delta_names_and_defaults() -> None:
     ],
 )
 def test_invalid_options_are_rejected(wrong: dict[str, str]) -> None:
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(InvalidArgumentError) as e:
         StreamOptions.parse(wrong)
+    if wrong.keys() == {"startingTimestamp"}:
+        assert e.value.condition == "DELTA_TIMESTAMP_INVALID"

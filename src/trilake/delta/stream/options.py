@@ -96,13 +96,16 @@ class StreamOptions:
         files = positive("maxFilesPerTrigger", values.get("maxFilesPerTrigger"))
         # A limit in bytes replaces the default limit on files.
         default = None if max_bytes is not None else MAX_FILES
+        with stating({None: "DELTA_TIMESTAMP_INVALID"}):
+            starting_ms = None if timestamp is None else timestamp_ms(timestamp)
         return StreamOptions(
             starting_version=starting_version(values.get("startingVersion")),
-            starting_timestamp_ms=None if timestamp is None else timestamp_ms(timestamp),
+            starting_timestamp_ms=starting_ms,
             max_files=default if files is None else files,
             max_bytes=None if max_bytes is None else size_bytes(max_bytes),
-            ignore_deletes=is_on("ignoreDeletes") or is_on("ignoreFileDeletion"),
-            ignore_changes=is_on("ignoreChanges"),
+            ignore_deletes=is_on("ignoreDeletes"),
+            # The older option means the same.
+            ignore_changes=is_on("ignoreChanges") or is_on("ignoreFileDeletion"),
             skip_change_commits=is_on("skipChangeCommits"),
             read_change_feed=is_on("readChangeFeed") or is_on("readChangeData"),
             exclude=values.get("excludeRegex"),
