@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import trilake
 from tests.delta.commands.alter.alter_case import MAPPED, Case
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.snapshot import Snapshot
@@ -118,6 +119,15 @@ def test_names_that_need_column_mapping_keep_it() -> None:
         t.alter.set_properties({"delta.columnMapping.mode": "none"})
     assert e.value.context["condition"] == "DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING"
     assert t.head.metadata.column_mapping_mode == "name"
+
+
+def test_names_of_an_empty_table_keep_column_mapping() -> None:
+    """Without files it could be disabled, and the table had columns that Parquet files must not have."""
+    t = Case(properties=MAPPED)
+    t.alter.rename_column("s", "a b")
+    trilake.open(t.uri).delete()
+    with pytest.raises(InvalidArgumentError, match="rename these columns first"):
+        t.alter.unset_properties("delta.columnMapping.mode")
 
 
 def test_existing_rows_get_row_ids() -> None:

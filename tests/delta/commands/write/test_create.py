@@ -14,7 +14,13 @@ import pytest
 import trilake
 from tests.delta.tables import with_runtime
 from trilake.common.runtime import SYSTEM_RUNTIME
-from trilake.delta.commands.write.create import CreateMode, CreateResult, TableDescription, create_table
+from trilake.delta.commands.write.create import (
+    CreateMode,
+    CreateResult,
+    TableDescription,
+    check_same_table,
+    create_table,
+)
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
@@ -259,3 +265,14 @@ def test_table_can_be_created_without_columns() -> None:
             rejected()
     trilake.write(rows, log.store.uri, mode="append", schema_mode="merge")
     assert trilake.open(log.store.uri).to_arrow() == rows
+
+
+def test_properties_that_the_library_sets_are_not_compared() -> None:
+    """A dropped external table with column mapping could not be created again by the same statement."""
+    log, mapped = new_log(), replace(PLAIN, properties={"delta.columnMapping.mode": "name"})
+    create_table(log, mapped)
+    assert "delta.columnMapping.maxColumnId" in log.head().metadata.configuration
+    check_same_table(log, mapped)
+    with pytest.raises(SchemaMismatchError) as e:
+        check_same_table(log, replace(PLAIN, properties={"delta.columnMapping.mode": "id"}))
+    assert e.value.condition == "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY"

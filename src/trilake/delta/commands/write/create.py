@@ -28,7 +28,7 @@ from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, mapped, max_column_id, reuse
 from trilake.delta.protocol.features import check_writable, features_of, upgraded
-from trilake.delta.protocol.properties import CONSTRAINTS, parse_properties
+from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
@@ -267,8 +267,10 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
             raise differs("WITH_DIFFERENT_CLUSTERING", what, "leave columns and CLUSTER BY out, or use these")
     properties = dict(parse_properties(table.properties).values)
     properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
-    if properties and properties != dict(head.metadata.configuration):
-        what = f"the table exists with the properties {dict(head.metadata.configuration)}"
+    known = known_properties()
+    there = {k: v for k, v in head.metadata.configuration.items() if k not in known or known[k].set_by is None}
+    if properties and properties != there:
+        what = f"the table exists with the properties {there}"
         help = "leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE"
         raise differs("WITH_DIFFERENT_PROPERTY", what, help)
 

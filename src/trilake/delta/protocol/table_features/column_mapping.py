@@ -26,13 +26,13 @@ def _is_mapped(metadata: Metadata) -> bool:
 
 def _in_use(table: Inspection) -> Trace | None:
     """Whether physical names differ from display names, or files hold dropped columns."""
-    if not table.adds.num_rows:
-        return None
     fields = nested_fields(table.metadata.schema)
-    other = [f.name for f in fields if f.physical_name != f.name]
     odd = [f.name for f in fields if set(f.name) & set(FORBIDDEN)]
     if odd:
         return Trace(f"columns have names that need it: {', '.join(map(repr, odd))}", "rename these columns first")
+    if not table.adds.num_rows:
+        return None
+    other = [f.name for f in fields if f.physical_name != f.name]
     if not other and not table.may_hold_dropped_columns():
         return None
     what = "files may contain dropped columns"
