@@ -108,7 +108,14 @@ def changed(kind: str, old: str, new: str, path: str | None = None) -> Metadata:
 
 
 @pytest.mark.parametrize(
-    ("kind", "old", "new"), [("long", "integer", "long"), ("string", "char(4)", "varchar(4)"), ("date", "date", "date")]
+    ("kind", "old", "new"),
+    [
+        ("long", "integer", "long"),
+        ("decimal(4,1)", "byte", "decimal(4,1)"),
+        ("decimal(6,1)", "short", "decimal(6,1)"),
+        ("string", "char(4)", "varchar(4)"),
+        ("date", "date", "date"),
+    ],
 )
 def test_tables_with_supported_type_changes_can_be_read(kind: str, old: str, new: str) -> None:
     check_type_changes(changed(kind, old, new), uri="t", version=1)

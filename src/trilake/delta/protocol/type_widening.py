@@ -133,13 +133,24 @@ def type_changes(field: StructField) -> list[dict[str, Any]]:
     return [dict(c) for c in changes if isinstance(c, dict)] if isinstance(changes, list) else []
 
 
+#: Most digits of an integer that some writers change to decimals which the protocol considers too narrow.
+_MOST_DIGITS = {"byte": 3, "short": 5}
+
+
+def _holds(old: str, new: str) -> bool:
+    """Whether a decimal type holds all values of a byte or a short."""
+    target, digits = _decimal(PrimitiveType(new)), _MOST_DIGITS.get(old)
+    return target is not None and digits is not None and target[0] - target[1] >= digits
+
+
 def check_type_changes(metadata: Metadata, *, uri: str, version: int) -> None:
-    """Reject a table with a recorded change that the protocol does not allow.  Changes between strings with and without
-    a length limit are no type changes, but are accepted.  Raises ``UnsupportedProtocolError``."""
+    """Reject a table with a recorded change that the protocol does not allow, unless the new type holds all old values.
+    Changes between strings with and without a length limit are no type changes, but are accepted.  Raises
+    ``UnsupportedProtocolError``."""
     for path, f in fields_in(metadata.schema):
         for change in type_changes(f):
             old, new = str(change.get("fromType")), str(change.get("toType"))
-            if old == new or can_widen(PrimitiveType(old), PrimitiveType(new)):
+            if old == new or can_widen(PrimitiveType(old), PrimitiveType(new)) or _holds(old, new):
                 continue
             if all(_STRING.fullmatch(t) for t in (old, new)):
                 continue
