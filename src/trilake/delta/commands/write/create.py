@@ -268,9 +268,9 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
     properties = dict(parse_properties(table.properties).values)
     properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
     known = known_properties()
-    there = {k: v for k, v in head.metadata.configuration.items() if k not in known or known[k].set_by is None}
-    if properties and properties != there:
-        what = f"the table exists with the properties {there}"
+    current = {k: v for k, v in head.metadata.configuration.items() if k not in known or known[k].set_by is None}
+    if properties and properties != current:
+        what = f"the table exists with the properties {current}"
         help = "leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE"
         raise differs("WITH_DIFFERENT_PROPERTY", what, help)
 
