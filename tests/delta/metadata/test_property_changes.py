@@ -16,6 +16,7 @@ from trilake.delta.protocol.actions import Protocol
 from trilake.errors import (
     ConstraintViolatedError,
     ExpressionError,
+    FeatureInUseError,
     InvalidArgumentError,
     TrilakeError,
     UnknownOptionError,
@@ -128,6 +129,9 @@ def test_names_of_an_empty_table_keep_column_mapping() -> None:
     trilake.open(t.uri).delete()
     with pytest.raises(InvalidArgumentError, match="rename these columns first"):
         t.alter.unset_properties("delta.columnMapping.mode")
+    with pytest.raises(FeatureInUseError) as e:
+        t.alter.drop_feature("columnMapping")
+    assert e.value.context["condition"] == "DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING"
 
 
 def test_existing_rows_get_row_ids() -> None:

@@ -29,7 +29,11 @@ def _in_use(table: Inspection) -> Trace | None:
     fields = nested_fields(table.metadata.schema)
     odd = [f.name for f in fields if set(f.name) & set(FORBIDDEN)]
     if odd:
-        return Trace(f"columns have names that need it: {', '.join(map(repr, odd))}", "rename these columns first")
+        return Trace(
+            f"columns have names that need it: {', '.join(map(repr, odd))}",
+            "rename these columns first",
+            condition="DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING",
+        )
     if not table.adds.num_rows:
         return None
     other = [f.name for f in fields if f.physical_name != f.name]
