@@ -307,7 +307,8 @@ def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArra
     if bound_type(leaf) is None:
         return ColumnStats(null_count=stated["nulls"])
     low, high = _typed(stated["low"], leaf.type, up=False), _typed(stated["high"], leaf.type, up=True)
-    if low is not None and high is not None and any(c.get("fromType") == "float" for c in type_changes(leaf)):
+    widened = leaf.type.name == "double" and any(c.get("fromType") == "float" for c in type_changes(leaf))
+    if low is not None and high is not None and widened:
         # Older files may have bounds computed in 32 bits.
         low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
     return ColumnStats(min=low, max=high, null_count=stated["nulls"], max_counts_nan=counts_nan)
