@@ -45,5 +45,5 @@ def test_condition_names_the_kind_of_rule() -> None:
     assert e.value.condition == "DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE"
     m = table(StructField("a", LONG), constraints__one="a > 0")
     with pytest.raises(InvalidArgumentError) as e:
-        check_free_of_rules(m, ("a",), "widen", condition="DATA_TYPE_MISMATCH")
+        check_free_of_rules(m, ("a",), "widen", conflict="DATA_TYPE_MISMATCH")
     assert e.value.condition == "DELTA_CONSTRAINT_DATA_TYPE_MISMATCH"

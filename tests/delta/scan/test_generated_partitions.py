@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.delta.tables import table_of
+from tests.delta.tables import protocol, table_of
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.scan.generated import derived_partition_filter, generated_columns
 from trilake.expr import Filter, parse_filter
@@ -220,9 +220,10 @@ def test_files_of_other_partitions_are_not_read() -> None:
     days = [dt.datetime(2024, 5, d, 12, tzinfo=dt.UTC) for d in range(1, 8)]
     files = [pa.table({"s": pa.array([day], pa.timestamp("us", "UTC"))}) for day in days]
     fields = [{"partitionValues": {"p0": str(day.date())}} for day in days]
-    made = table_of(*files, schema=schema.json(), fields=fields, partition=names)
-    explained = made.explain("s > '2024-05-06'")
+    generated = protocol(3, 7, readerFeatures=[], writerFeatures=["generatedColumns"])
+    t = table_of(*files, schema=schema.json(), fields=fields, partition=names, protocol_action=generated)
+    explained = t.explain("s > '2024-05-06'")
     assert explained.kept == ["f4", "f5", "f6"]
     assert "by a generated partition column" in str(explained)
-    assert made.to_arrow(filter="s > '2024-05-06'").num_rows == 2
-    assert made.to_arrow(filter="s > '2024-05-06' OR p0 = '2024-05-01'").num_rows == 3
+    assert t.to_arrow(filter="s > '2024-05-06'").num_rows == 2
+    assert t.to_arrow(filter="s > '2024-05-06' OR p0 = '2024-05-01'").num_rows == 3
