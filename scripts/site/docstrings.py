@@ -100,7 +100,9 @@ class Docstrings(griffe.Extension):
         for name, member in list(cls.members.items()):
             value = None if member.is_alias else getattr(member, "value", None)
             if isinstance(value, griffe.ExprCall) and value.canonical_path.endswith(".of_part"):
-                of_part: Any = loader.modules_collection.get_member(value.arguments[1].canonical_path)
+                method = value.arguments[1]
+                assert isinstance(method, griffe.Expr)
+                of_part: Any = loader.modules_collection.get_member(method.canonical_path)
                 parts = {"parameters": of_part.parameters, "returns": of_part.returns, "docstring": of_part.docstring}
                 cls.set_member(name, griffe.Function(name, lineno=member.lineno, endlineno=member.endlineno, **parts))
 
