@@ -64,4 +64,4 @@ def benchmarks() -> Iterator[Benchmark]:
     for files in (1, 100, 10_000):
         contenders = [Contender(name, partial(_append, name), partial(_renew, name, files)) for name in _PROPERTIES]
         title = f"{_APPENDS} appends of 10 rows to a table of {files:,} files, with and without Iceberg metadata"
-        yield Benchmark(f"append-{files}", title, contenders, "plain", targets={"uniform": 1.2}, rounds=9)
+        yield Benchmark(f"append-{files}", title, contenders, "plain", targets={"uniform": 1.2}, rounds=25)
