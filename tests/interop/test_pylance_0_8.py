@@ -22,6 +22,9 @@ from trilake.storage import open_store
 PYTHON = os.environ.get("TRILAKE_PYLANCE_0_8", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="make interop runs these: they need pylance 0.8.19")
 
+#: The only storage version that pylance 0.8.19 knows.
+OLDEST = {"data_storage_version": "legacy"}
+
 #: Code for the other Python: a step of the dialogue, or a dump of versions.
 DRIVER = """
 import sys, lance, pyarrow as pa
@@ -86,7 +89,7 @@ def step(who: str, name: str, uri: str) -> None:
 def test_dialogue(author: str, dictionary: bool, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     if author == "trilake":
-        dialogue.write(ours, uri, dictionary=dictionary)
+        dialogue.write(ours, uri, dictionary=dictionary, **OLDEST)
     else:
         theirs("write", uri, str(dictionary))
     other = {"trilake": "pylance", "pylance": "trilake"}
@@ -105,7 +108,7 @@ def test_each_step(actor: str, name: str, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     dictionary = name != "restore"
     if actor == "pylance":
-        dialogue.write(ours, uri, dictionary=dictionary)
+        dialogue.write(ours, uri, dictionary=dictionary, **OLDEST)
     else:
         theirs("write", uri, str(dictionary))
     step(actor, name, uri)
@@ -114,7 +117,7 @@ def test_each_step(actor: str, name: str, tmp_path: Path) -> None:
 
 def test_column_ids_without_gaps_are_readable(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
-    dialogue.write(ours, uri)
+    dialogue.write(ours, uri, **OLDEST)
     ours.dataset(uri).drop_columns(["x", "tags"])
     ours.write_dataset(ours.dataset(uri).to_table(limit=50), uri, mode="append")
     ours.dataset(uri).add_columns({"y": "id * 2"})
@@ -165,7 +168,7 @@ def test_both_update_indices(tmp_path: Path, order: str) -> None:
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 8)
         return pa.table({"id": pa.array(range(first, last), pa.int64()), "v": vectors})
 
-    made = ours.write_dataset(rows(0, 500), uri, max_rows_per_file=250)
+    made = ours.write_dataset(rows(0, 500), uri, max_rows_per_file=250, **OLDEST)
     made.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
     made.create_scalar_index("id", "BTREE")
 
