@@ -30,8 +30,8 @@ class FormatRow:
     adapter: a :class:`~trilake.table.format.Format`.
     spark: the adapter for Spark sessions.
     data_suffix: suffix of its data files inside tables of another format.
-    has_log: whether its tables have a Delta log, through which SQL and Spark's writers change rows, columns and
-        properties; they only use the adapters for tables of other formats.
+    has_log: whether its tables have a Delta log.  SQL and Spark's writers change rows, columns and properties through
+        the log; for tables of other formats, they only use the adapters.
     """
 
     name: str
@@ -95,8 +95,8 @@ def format_of_provider(provider: str | None) -> str | None:
     >>> format_of_provider("Trilake-Delta"), format_of_provider("parquet")
     ('delta', None)
     """
-    name = (provider or "").lower().removeprefix("trilake-")
-    return next((row.name for row in rows() if row.name == name), None)
+    row = _row_of_provider(provider)
+    return None if row is None else row.name
 
 
 def has_log(name: str) -> bool:
@@ -105,7 +105,13 @@ def has_log(name: str) -> bool:
     >>> has_log("trilake-delta"), has_log("lance")
     (True, False)
     """
-    return any(row.has_log and row.name == format_of_provider(name) for row in rows())
+    row = _row_of_provider(name)
+    return row is not None and row.has_log
+
+
+def _row_of_provider(provider: str | None) -> FormatRow | None:
+    name = (provider or "").lower().removeprefix("trilake-")
+    return next((row for row in rows() if row.name == name), None)
 
 
 def row_named(name: str) -> FormatRow:

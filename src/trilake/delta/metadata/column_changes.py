@@ -114,11 +114,18 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
         )
 
 
+#: The conditions of changes to nested types.
+_NESTED: dict[type[DataType], str] = {
+    StructType: "CANNOT_UPDATE_FIELD.STRUCT_TYPE",
+    MapType: "CANNOT_UPDATE_FIELD.MAP_TYPE",
+    ArrayType: "CANNOT_UPDATE_FIELD.ARRAY_TYPE",
+}
+
+
 def _rejected_change(before: DataType, after: DataType) -> str:
     """The condition of a change that is not a widening."""
-    for kind, name in ((StructType, "STRUCT"), (MapType, "MAP"), (ArrayType, "ARRAY")):
-        if isinstance(after, kind):
-            return f"CANNOT_UPDATE_FIELD.{name}_TYPE"
+    if type(after) in _NESTED:
+        return _NESTED[type(after)]
     upcasts = _upcasts(before, after)
     return "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP" if upcasts else "NOT_SUPPORTED_CHANGE_COLUMN"
 
@@ -261,7 +268,7 @@ _REJECTED = "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
 _OF_TYPES: dict[str | None, str] = {
     "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP": _REJECTED,
     "NOT_SUPPORTED_CHANGE_COLUMN": _REJECTED,
-    **{f"CANNOT_UPDATE_FIELD.{kind}_TYPE": _REJECTED for kind in ("STRUCT", "MAP", "ARRAY")},
+    **dict.fromkeys(_NESTED.values(), _REJECTED),
 }
 
 

@@ -292,7 +292,7 @@ class RowSet:
         return row_indexes(self.bitmap & BitMap64(range(start, start + length)))
 
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` if all are not."""
+        """Which of ``length`` rows from ``start`` on are not in the bitmap; ``None`` if none of them is in it."""
         rows = self.within(start, length)
         if not len(rows):
             return None

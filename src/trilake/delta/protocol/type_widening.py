@@ -69,7 +69,12 @@ def can_widen(old: DataType, new: DataType) -> bool:
         return False
     if _widens_in_family(old, new) or new.name in old.traits.widens_to_number:
         return True
-    target, digits = _decimal(new), old.traits.digits
+    return _has_digits(new, old.traits.digits)
+
+
+def _has_digits(t: PrimitiveType, digits: int | None) -> bool:
+    """Whether this is a decimal with as many digits before its point."""
+    target = _decimal(t)
     return target is not None and digits is not None and target[0] - target[1] >= digits
 
 
@@ -87,9 +92,9 @@ def iceberg_widens(old: str, new: str) -> bool:
     >>> iceberg_widens("decimal(5,2)", "decimal(9,2)"), iceberg_widens("integer", "double")
     (True, False)
     """
-    if old.startswith("decimal(") and new.startswith("decimal("):
-        (p, s), (q, t) = ([int(n) for n in d[8:-1].split(",")] for d in (old, new))
-        return s == t and p <= q
+    before, after = _decimal(PrimitiveType(old)), _decimal(PrimitiveType(new))
+    if before is not None and after is not None:
+        return before[1] == after[1] and before[0] <= after[0]
     return old == new or (old != "date" and new in traits_of(old).widens)
 
 
@@ -137,22 +142,16 @@ def type_changes(field: StructField) -> list[dict[str, Any]]:
 _MOST_DIGITS = {"byte": 3, "short": 5}
 
 
-def _holds(old: str, new: str) -> bool:
-    """Whether a decimal type holds all values of a byte or a short."""
-    target, digits = _decimal(PrimitiveType(new)), _MOST_DIGITS.get(old)
-    return target is not None and digits is not None and target[0] - target[1] >= digits
-
-
 def check_type_changes(metadata: Metadata, *, uri: str, version: int) -> None:
     """Reject a table with a recorded change that the protocol does not allow, unless the new type holds all old values.
     Changes between strings with and without a length limit are no type changes, but are accepted.  Raises
     ``UnsupportedProtocolError``."""
     for path, f in fields_in(metadata.schema):
         for change in type_changes(f):
-            old, new = str(change.get("fromType")), str(change.get("toType"))
-            if old == new or can_widen(PrimitiveType(old), PrimitiveType(new)) or _holds(old, new):
+            old, new = PrimitiveType(str(change.get("fromType"))), PrimitiveType(str(change.get("toType")))
+            if old == new or can_widen(old, new) or _has_digits(new, _MOST_DIGITS.get(old.name)):
                 continue
-            if all(_STRING.fullmatch(t) for t in (old, new)):
+            if all(_STRING.fullmatch(t.name) for t in (old, new)):
                 continue
             inside = [str(change["fieldPath"])] if change.get("fieldPath") else []
             raise UnsupportedProtocolError(
