@@ -51,11 +51,12 @@ def test_local_tasks_use_this_interpreter(tmp_path: Path, monkeypatch: pytest.Mo
     assert session._sc.pythonExec == sys.executable
 
 
-def test_configured_interpreter_is_kept_if_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_configured_after_the_start_runs_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark reads the variable when the context starts; ``trilake.session()`` sets it, also for a running session."""
     session: Any = _Session("/somewhere/python3")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     checks.check_session(session)
-    assert session._sc.pythonExec == "/somewhere/python3"
+    assert session._sc.pythonExec == sys.executable
 
 
 def test_interpreter_from_a_setting_runs_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,9 +85,8 @@ def _check_workers(spark: SparkSession, context: Any) -> None:
             f"the session's tasks run {chosen}, which {problem}",
             help=f"unset {_VARIABLE} and spark.pyspark.python, or set them to {sys.executable}",
         )
-    if not os.environ.get(_VARIABLE):
-        # PySpark uses the setting only with spark-submit; otherwise it would run python3.
-        context.pythonExec = chosen
+    # PySpark ignores a variable set after the context's start, and uses the setting only with spark-submit.
+    context.pythonExec = chosen
 
 
 def _runs_this(executable: str) -> bool:
