@@ -77,9 +77,9 @@ def test_format_without_its_libraries_names_what_to_install(tmp_path: Path) -> N
 def test_sessions_register_without_the_libraries_of_lance(tmp_path: Path) -> None:
     _run(
         """
-        from trilake.spark.patches.formats import SOURCES
+        from trilake.spark.patches.formats import sources
         import trilake.spark.patches.register
-        lance = next(s for s in SOURCES if s.name() == "lance")
+        lance = next(s for s in sources() if s.name() == "lance")
         with pytest.raises(MissingDependencyError, match="lance"):
             lance({})
         """,

@@ -13,6 +13,8 @@ from pyarrow import csv
 import trilake
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr import parse_filter
+from trilake.spark.patches import formats
+from trilake.spark.session.format import spark_format_named
 from trilake.storage.base import Store
 from trilake.table import registry
 from trilake.table.format import Format, TableWrite
@@ -76,7 +78,7 @@ class TinyFormat(Format):
 
 
 TINY = TinyFormat()
-ROW = registry.FormatRow("tiny", f"{__name__}:TINY", spark="")
+ROW = registry.FormatRow("tiny", f"{__name__}:TINY")
 
 
 @pytest.fixture
@@ -110,3 +112,11 @@ def test_sql_needs_no_more_than_the_format(place: str) -> None:
     assert described == [("n", "bigint"), ("s", "string")]
     with pytest.raises(InvalidArgumentError, match=r"DELETE needs a Delta table, but tiny.* is a tiny table"):
         trilake.sql(f"DELETE FROM {t}")
+
+
+def test_spark_leaves_out_a_format_without_an_adapter_for_it(place: str) -> None:
+    """A session could not be prepared while such a format was installed."""
+    formats.sources.cache_clear()
+    assert {source.name() for source in formats.sources()} >= {"delta", "lance", "trevni"}
+    with pytest.raises(InvalidArgumentError, match="tiny tables cannot be read or written by Spark"):
+        spark_format_named("tiny")

@@ -28,7 +28,7 @@ class FormatRow:
     ----------
     name: the format's name.
     adapter: a :class:`~trilake.table.format.Format`.
-    spark: the adapter for Spark sessions.
+    spark: the adapter for Spark sessions; empty if the format has none.
     data_suffix: suffix of its data files inside tables of another format.
     has_log: whether its tables have a Delta log.  SQL and Spark's writers change rows, columns and properties through
         the log; for tables of other formats, they only use the adapters.
@@ -36,7 +36,7 @@ class FormatRow:
 
     name: str
     adapter: str
-    spark: str
+    spark: str = ""
     data_suffix: str = ""
     has_log: bool = False
 
@@ -45,7 +45,12 @@ class FormatRow:
         return format
 
     def load_spark(self) -> Any:
-        """The adapter for Spark, a ``trilake.spark.session.format.SparkFormat``."""
+        """The adapter for Spark, a ``trilake.spark.session.format.SparkFormat``.  Raises ``InvalidArgumentError``."""
+        if not self.spark:
+            raise InvalidArgumentError(
+                f"{self.name} tables cannot be read or written by Spark: the format has no adapter for it",
+                help="use trilake.open and trilake.write with Arrow tables",
+            )
         return _loaded(self.spark)
 
 

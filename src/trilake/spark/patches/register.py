@@ -11,7 +11,7 @@ from trilake.spark.live_frames.frames import pin_all
 from trilake.spark.patches.chains import classes
 from trilake.spark.patches.create_statements import patch_create_table
 from trilake.spark.patches.dataframe_writer import patch_dataframe_writer
-from trilake.spark.patches.formats import FORMATS, SOURCES
+from trilake.spark.patches.formats import FORMATS, sources
 from trilake.spark.patches.merge_writer import patch_merge_into
 from trilake.spark.patches.query_errors import patch_read_errors, patch_stream_errors
 from trilake.spark.patches.reader import patch_readers
@@ -59,7 +59,7 @@ def register(spark: SparkSession) -> list[str]:
     3
     """
     check_pyspark()
-    names = register_sources(spark, SOURCES)
+    names = register_sources(spark, sources())
     FORMATS.update({name: spark_format_named(name.removeprefix("trilake-")) for name in names})
     for install in _PATCHES:
         install()
@@ -71,7 +71,7 @@ def register(spark: SparkSession) -> list[str]:
 
 def with_sources(session: SparkSession) -> SparkSession:
     """Register this process's data sources in a session that Spark has just derived from another."""
-    register_sources(session, [s for s in SOURCES if s.name() in FORMATS])
+    register_sources(session, [s for s in sources() if s.name() in FORMATS])
     return session
 
 

@@ -52,7 +52,7 @@ from trilake.spark.patches.dataframe_writer import (
     with_spark_errors,
 )
 from trilake.spark.patches.foreach_batch import sink_batches
-from trilake.spark.patches.formats import FORMATS, SOURCES, registered
+from trilake.spark.patches.formats import FORMATS, registered, sources
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
@@ -227,7 +227,7 @@ def _check_zone(request: _Request, place: Any) -> None:
 
 
 def _source(name: str) -> type[DataSource]:
-    return next(s for s in SOURCES if s.name() == name)
+    return next(s for s in sources() if s.name() == name)
 
 
 def _writer(request: _Request) -> Any:
