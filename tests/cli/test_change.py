@@ -107,6 +107,9 @@ def test_missing_columns_get_their_defaults(tmp_path: Path) -> None:
     late = '{"a": 8}\n' * 120_000 + '{"a": 9, "d": 1}\n'
     done = run("write", tmp_path / "t", "--from", "json", "-m", "append", input=late)
     assert (done.code, "after the first megabyte" in done.err) == (3, True)
+    new = run("write", tmp_path / "new", "--from", "json", input=late)
+    assert (new.code, "after the first megabyte" in new.err) == (3, True)
+    assert run("write", tmp_path / "new", "--from", "json", "--type", "d=int", input=late).code == 0
     trilake.write(pa.table({"a": [1], "s": ["x"]}), tmp_path / "l", format="lance")
     run("write", tmp_path / "l", tmp_path / "6.json", "-m", "append")
     assert trilake.open(tmp_path / "l").to_arrow().column("s").to_pylist() == ["x", None]

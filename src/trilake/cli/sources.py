@@ -118,6 +118,12 @@ def _rejections(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.Re
 
 
 def _unfit(error: Exception, place: str) -> SchemaMismatchError:
+    if "unexpected field" in str(error):  # Arrow's error does not name it (pyarrow 26)
+        return SchemaMismatchError(
+            "a row has a field that first appears after the first megabyte",
+            help='add it to the first row, such as "late": null, or set its type with --type COLUMN=TYPE',
+            file=_name(place),
+        )
     return SchemaMismatchError(
         f"a value does not fit its column: {error}",
         help="types come from the table or the first megabyte; set one with --type COLUMN=TYPE",
