@@ -294,7 +294,7 @@ def test_opening_and_writing_import_no_spark() -> None:
 
 def test_create_table_with_column_rules() -> None:
     uri = MemoryStore().uri
-    columns = {"id": "bigint", "s": "string", "n": "int", "twice": "bigint"}
+    columns = {"id": "bigint", "s": "string", "n": "int", "twice": "int"}
     made = trilake.create(
         uri, columns, identity={"id": (10, 5)}, defaults={"s": "'none'"}, generated={"twice": "n * 2"}, comment="t"
     )

@@ -71,6 +71,16 @@ class Expression:
             result = _as_type(_query([self], rows)[0], self)
         return result.combine_chunks()
 
+    def needs_cast(self, target: pa.DataType) -> bool:
+        """Whether the values have another type than ``target``; precision and scale of decimals, which are not
+        Spark's in results of arithmetic, do not count."""
+        try:
+            target_name = type_name(target)
+        except FilterError:
+            return False  # only Spark supports such a type
+        family = Sql("", target_name).family
+        return self.sql.type != target_name and not self.sql.family == family == "decimal"
+
     def cast(self, target: pa.DataType) -> Expression:
         """Cast the values for a column of type ``target``, by Spark's ANSI rules of store assignment.
 

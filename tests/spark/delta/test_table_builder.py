@@ -132,6 +132,8 @@ def test_builder_arguments(
         ("explode(a)", "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN"),
         ("size(collect_list(a))", "DELTA_AGGREGATE_IN_GENERATED_COLUMN"),
         ("transform(a, x -> x)", "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH"),
+        ("CAST(a[0] AS BIGINT)", "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH"),
+        ("CAST(a[0] AS DECIMAL(10, 0))", "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH"),
         ("size(transform(b, x -> x))", "DELTA_INVALID_GENERATED_COLUMN_REFERENCES"),
         ("size(transform(a, x -> x + rand()))", "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_GENERATED_COLUMN"),
         ("builder_udf(a)", "DELTA_UDF_IN_GENERATED_COLUMN"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -135,6 +136,30 @@ def parse_generated(field: StructField, sql: str, schema: StructType, now: dt.da
             condition="DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
         )
     return GeneratedColumn(field.name, sql, expression)
+
+
+def reject_other_types(schema: StructType, now: dt.datetime) -> None:
+    """Raise ``ExpressionError`` for a generation expression that needs a cast to its column's type.
+
+    delta-spark refuses each later change of the metadata of such a table.
+    """
+    for f in schema.fields:
+        if (sql := generation_expression(f)) is not None:
+            with suppress(UnsupportedExpressionError):
+                expression = parse_expression(sql, schema.to_arrow_schema(), now=now)
+                if expression.needs_cast(f.type.arrow):
+                    raise other_type(f, sql, expression.sql.spark_type)
+
+
+def other_type(field: StructField, sql: str, found: str) -> ExpressionError:
+    """The error for a generation expression of another type, ``found``, than its column."""
+    name = types.spark_name(field.type.arrow)
+    return ExpressionError(
+        f"generated column {field.name} is of type {name}, but {sql[:200]} is of type {found}",
+        help=f"write CAST({sql[:200]} AS {name.upper()})",
+        column=field.name,
+        condition=_CONDITIONS[None],
+    )
 
 
 def null_safe_equal(a: pa.Array | pa.ChunkedArray, b: pa.Array | pa.ChunkedArray, query: Query) -> pa.ChunkedArray:

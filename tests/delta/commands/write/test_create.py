@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -35,6 +36,7 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
 
 LONG, TEXT, DATE = PrimitiveType("long"), PrimitiveType("string"), PrimitiveType("date")
 PLAIN = TableDescription(StructType((StructField("id", LONG), StructField("p", TEXT))))
@@ -96,6 +98,30 @@ def test_arguments_override_field_metadata() -> None:
     for wrong in (OfOthers(pa.field("n", pa.int64())), pa.table({"n": [1]})):
         with pytest.raises(InvalidArgumentError, match="columns must be a schema"):
             trilake.create(f"{uri}-x", wrong)
+
+
+@pytest.mark.parametrize(
+    ("column", "sql", "help"),
+    [
+        ("string", "n + 1", r"write CAST\(n \+ 1 AS STRING\)"),
+        ("bigint", "n", r"write CAST\(n AS BIGINT\)"),
+        ("decimal(4,1)", "n", r"AS DECIMAL\(4,1\)"),
+    ],
+)
+def test_generation_expression_has_the_type_of_its_column(column: str, sql: str, help: str) -> None:
+    """Tables with another type were created; delta-spark refuses to change their metadata."""
+    uri = MemoryStore().uri
+    with pytest.raises(ExpressionError, match="generated column g is of type") as raised:
+        trilake.create(uri, {"n": "int", "g": column}, generated={"g": sql})
+    assert raised.value.condition == "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH"
+    assert re.search(help, raised.value.help or "")
+    trilake.create(uri, {"n": "int", "g": column}, generated={"g": f"CAST({sql} AS {column})"})
+
+
+def test_sums_of_decimals_are_not_compared_by_precision() -> None:
+    trilake.create(
+        MemoryStore().uri, {"d": "decimal(10,2)", "g": "decimal(11,2)"}, generated={"g": "d + CAST(1 AS DECIMAL(1,0))"}
+    )
 
 
 def test_create_table_with_all_features() -> None:

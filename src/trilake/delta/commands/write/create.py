@@ -43,6 +43,7 @@ from trilake.delta.scan.generated import (
     generated_columns,
     generation_expression,
     reject_of_statement,
+    reject_other_types,
 )
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, stating
 
@@ -373,6 +374,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
         if (sql := generation_expression(f)) is not None:
             reject_of_statement(f.name, sql)
     generated_columns(schema, now)
+    reject_other_types(schema, now)
     for f in schema.fields:
         if IDENTITY_START in f.metadata and str(f.type) != "long":
             raise InvalidArgumentError(

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.constraints import OF_NEW_TABLE, parse_check
 from trilake.delta.rules.defaults import default_expression, parse_default
-from trilake.delta.scan.generated import generation_expression, parse_generated
+from trilake.delta.scan.generated import generation_expression, other_type, parse_generated
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, stating
 from trilake.spark.delta.storing.store_assignment import holds_all
@@ -29,7 +29,6 @@ from trilake.spark.session.schemas import to_spark
 
 #: delta-spark's error condition, by the beginning of Spark's.
 _CONDITIONS = {
-    "DATATYPE_MISMATCH.CAST": "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
     "UNRESOLVED_COLUMN": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
     "INVALID_WHERE_CONDITION": "DELTA_AGGREGATE_IN_GENERATED_COLUMN",
     "UNSUPPORTED_GENERATOR": "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN",
@@ -38,21 +37,24 @@ _CONDITIONS = {
 
 
 def judge_generated(spark: SparkSession, schema: StructType) -> None:
-    """Let Spark resolve a new table's generated columns that the embedded engine does not support.  Raises
-    ``ExpressionError`` if one is not a deterministic value of the column's type, or calls a UDF of this session."""
+    """Let Spark resolve a new table's generated columns.  Raises ``ExpressionError`` if one is not a deterministic
+    value of the column's type, or calls a UDF of this session."""
     expressions = [(f, sql) for f in schema.fields if (sql := generation_expression(f)) is not None]
-    unknown = [(f, sql) for f, sql in expressions if parse_generated(f, sql, schema, _NOW).expression is None]
-    if not unknown:
+    if not expressions:
         return
     inputs = empty_frame(spark, StructType(tuple(f for f in schema.fields if generation_expression(f) is None)))
-    for f, sql in unknown:
-        _judge(spark, inputs, f, sql)
+    for f, sql in expressions:
+        if parse_generated(f, sql, schema, _NOW).expression is None:
+            _judge(spark, inputs, f, sql)
+        kind = to_spark(StructType((f,)).nullable).fields[0].dataType
+        found = inputs.select(F.expr(sql)).schema.fields[0].dataType
+        if found.simpleString() != kind.simpleString():
+            raise other_type(f, sql, found.simpleString())
 
 
 def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str) -> None:
-    kind = to_spark(StructType((field,)).nullable).fields[0].dataType  # a write checks for nulls
     try:
-        condition = F.expr(sql).cast(kind).isNull()
+        condition = F.expr(sql).isNull()
         frame = inputs.where(condition)
         _ = frame.schema  # a Connect server resolves names here
         _ = inputs.join(spark.range(0).toDF("__trilake_other"), condition).schema  # rejects rand()
