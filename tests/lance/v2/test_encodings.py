@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import lance
+import lance.file
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -229,3 +230,21 @@ class Counting(MemoryStore):
         result = super().read_ranges(key, ranges)
         self.rounds = before + 1
         return result
+
+
+@pytest.mark.parametrize("arrow", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_lists_of_bytes_are_read_as_strings(tmp_path: Path, arrow: pa.DataType) -> None:
+    """As pylance 0.13 wrote them in 2.0; its manifests do not name the columns of the bytes."""
+    values, numbers = [b"ab", b"", None, b"c\xc3\xa4", *([b"d"] * 400)], range(404)
+    lists = pa.array([None if v is None else list(v) for v in values], pa.list_(pa.uint8()))
+    schema = pa.schema({"s": lists.type, "n": pa.int64()})
+    with lance.file.LanceFileWriter(str(tmp_path / "f"), schema, version="2.0", data_cache_bytes=1) as writer:
+        for part in pa.table([lists, numbers], schema=schema).to_batches(max_chunksize=100):
+            writer.write_batch(part)
+    expected = pa.table({"s": pa.array(values, pa.binary()).cast(arrow), "n": numbers})
+    file = V2File.open(
+        open_store(str(tmp_path)), "f", LanceSchema.from_arrow(expected.schema), field_ids=[0, 1], column_indices=[0, 2]
+    )
+    assert pa.Table.from_batches([file.read_rows(0, 404)]) == expected
+    for rows in [0, 1, 3], [2], [403, 5, 0], [1]:
+        assert file.take(rows) == expected.take(rows)

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance
 import lance.file
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import trilake
 from tests.lance.v2.files import column, write
 from tests.lance.v2.test_writer import columns
+from trilake.lance import write_dataset
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import open_source
 from trilake.lance.proto import encodings21_pb2 as pb
@@ -106,7 +109,11 @@ def test_every_violation_is_found(
     assert any(message in found for found in broken(monkeypatch, array, change))
 
 
-def test_misaligned_buffers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misaligned_buffers_are_found_from_2_1_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(V2Writer._append, "__defaults__", (8,))
+    rows = pa.table({"a": ["x"] * 9, "b": range(9)})
+    ds = write_dataset(rows, tmp_path, data_storage_version="2.0")
+    assert lance.dataset(str(tmp_path)).to_table() == ds.to_table() == rows
+    assert trilake.verify(str(tmp_path)).ok
     found = broken(monkeypatch, pa.array([1, 2, 3]), lambda page: page)
     assert any("not at a multiple of 64" in message for message in found)

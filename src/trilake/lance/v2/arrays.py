@@ -6,6 +6,7 @@ Lists and structs have separate columns; a list refers to its items in the colum
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.lance.file import types
+from trilake.lance.file.schema import Field
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
 from trilake.lance.proto import encodings20_pb2
 from trilake.lance.v2.codecs import MAX_UNBACKED
@@ -59,6 +62,8 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
         raise DamagedPage("a column has fewer rows than the file")
     if node.kind == "list":
         return (yield from _read_lists(node, parts, pages))
+    if types.is_variable(node.stored) and any(_kind(page) == "list" for page, _ in parts):
+        return (yield from _read_byte_lists(node, parts, pages))
     results = yield from together([_Tree(page, node.stored).read(inside) for page, inside in parts])
     masks = [None if valid is None else bitmap(valid) for _, valid in results]
     arrays = [narrowed(node, values.arrow(node.stored, m)) for (values, _), m in zip(results, masks, strict=True)]
@@ -87,13 +92,22 @@ def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) ->
     return pa.Array.from_buffers(node.type, len(length), [bitmap(valid), pa.py_buffer(offsets)], children=[below])
 
 
+def _read_byte_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> PlacedJob[pa.Array]:
+    """Read strings or bytes as pylance 0.13 wrote them: lists of bytes, which are in the next column."""
+    byte = Node(Field("item", -1, node.field.id, "uint8"), "leaf", (), (node.column or 0) + 1, pa.uint8())
+    lists = Node(replace(node.field, logical_type="large_list", children=(byte.field,)), "list", (byte,), node.column)
+    array = yield from _read_lists(lists, parts, pages)
+    values = Variable(array.offsets.to_numpy(), array.values.to_numpy())
+    return values.arrow(node.stored, array.buffers()[0])
+
+
 def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
     """Count the items in the pages before each page, by the page's first row."""
     bases, total = {}, 0
     for page in pages:
         if page.length:
             bases[page.first] = total
-        if page.encoding.WhichOneof("array_encoding") == "list":
+        if _kind(page) == "list":
             total += page.encoding.list.num_items
     if total >= 1 << 48:
         raise DamagedPage(f"a page has lists with {total} items")
@@ -102,14 +116,18 @@ def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
 
 def _read_ends(page: Page, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
     """Return the first item, the number of items and the validity of each list."""
-    kind = page.encoding.WhichOneof("array_encoding")
-    if kind != "list":
-        raise DamagedPage(f"a page of lists is encoded as {kind!r}")
+    if _kind(page) != "list":
+        raise DamagedPage(f"a page of lists is encoded as {_kind(page)!r}")
     lists = page.encoding.list
     begin, end, valid = yield from _Tree(page, pa.uint64()).ends(lists.offsets, rows, lists.null_offset_adjustment)
     if len(end) and int(end.max()) > lists.num_items:
         raise DamagedPage(f"a list ends at item {end.max()}, but its page has {lists.num_items} items")
     return begin, end - begin, valid
+
+
+def _kind(page: Page) -> str | None:
+    kind: str | None = page.encoding.WhichOneof("array_encoding")
+    return kind
 
 
 class _Tree:

@@ -12,7 +12,7 @@ from trilake.errors import TrilakeError
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.container import Container, Page
 
-#: Alignment of page buffers and global buffers, in bytes.
+#: Alignment of page buffers and global buffers in bytes, from 2.1 on: pylance 0.13 wrote files of 2.0 without it.
 ALIGN = 64
 #: Maximum bytes of a chunk in 2.1.
 MAX_CHUNK = 1 << 15
@@ -31,8 +31,9 @@ class Violation:
 
 def violations(container: Container) -> Iterator[Violation]:
     """Yield the rules that a file breaks; damaged metadata is a violation too."""
+    align = ALIGN if container.version > (2, 0) else 1
     for number, (position, _) in enumerate(container.global_places):
-        if position % ALIGN:
+        if position % align:
             yield Violation(f"global buffer {number} begins at byte {position}, not at a multiple of {ALIGN}")
     for column in range(len(container.column_places)):
         try:
@@ -42,7 +43,7 @@ def violations(container: Container) -> Iterator[Violation]:
             continue
         for number, page in enumerate(pages):
             for position, size in page.buffers:
-                if position % ALIGN and size:
+                if position % align and size:
                     message = f"a buffer begins at byte {position}, not at a multiple of {ALIGN}"
                     yield Violation(message, column, number)
             if container.version > (2, 0):
