@@ -9,45 +9,59 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappush, heapreplace
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from trilake.common.arguments import count
+from trilake.common.extras import load
 from trilake.errors import InvalidArgumentError
+from trilake.lance.fragment import LanceFragment
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.pylance.lance_dataset import dataset as open_dataset
 from trilake.lance.scan.fragment_reader import Rows, one_batch
+from trilake.lance.scan.projection import ColumnsLike
 from trilake.lance.scan.scan import regroup
 from trilake.table.table import FilterLike
 
 T = TypeVar("T")
+#: Number of batches of filtered rows among which a reader shuffles.
+_SHUFFLED = 256
 
 
 def maybe_sample(
     dataset: str | os.PathLike[str] | LanceDataset,
     n: int,
-    columns: Sequence[str] | str,
+    columns: ColumnsLike | str,
     batch_size: int = 10240,
     max_takes: int = 512,
+    filt: FilterLike | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Return ``n`` random rows of a dataset, or all of a smaller one.
 
     Parameters
     ----------
+    dataset: a dataset, or its path or URI.
+    n: number of rows.
     columns: columns to return.
     batch_size: approximate number of rows in a batch.
     max_takes: maximum number of random reads; larger samples consist of runs of adjacent rows, which are read faster.
+    filt: SQL or a pyarrow expression that the rows satisfy; the sample is drawn from their row ids.
     """
     opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
-    names = [columns] if isinstance(columns, str) else list(columns)
-    total = len(opened)
+    names = [columns] if isinstance(columns, str) else columns
+    matches = None if filt is None else opened.to_table([], filter=filt, with_row_id=True)["_rowid"].to_numpy()
+    total = len(opened) if matches is None else len(matches)
     if n >= total:
-        yield from opened.to_batches(columns=names, batch_size=batch_size)
+        yield from opened.to_batches(columns=names, batch_size=batch_size, filter=filt)
         return
     rng = np.random.default_rng()
+    if matches is not None:
+        chosen = np.sort(rng.choice(matches, n, replace=False))
+        for start in range(0, n, batch_size):
+            yield one_batch(opened._take_rows(chosen[start : start + batch_size], names))
+        return
     runs = iter([rng.choice(total, n, replace=False)]) if n <= max_takes else _runs(total, n, max_takes, rng)
     pending: list[pa.Table] = []
     for places in runs:
@@ -87,14 +101,15 @@ def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
 
 
 class Sampler(ABC):
-    """Selects and orders the rows of a reader; calling it with a dataset yields their batches."""
+    """Selects and orders the rows of a reader."""
 
+    @abstractmethod
     def __call__(
         self,
         dataset: LanceDataset,
         *,
         batch_size: int = 1024,
-        columns: Sequence[str] | None = None,
+        columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
         batch_readahead: int | None = None,
         with_row_id: bool = False,
@@ -109,15 +124,37 @@ class Sampler(ABC):
         batch_readahead: number of batches to read ahead (a hint).
         with_row_id: add a column ``_rowid``.
         """
-        options = {"columns": columns, "filter": filter, "batch_readahead": batch_readahead, "with_row_id": with_row_id}
-        return self._batches(dataset, batch_size, options)
+
+
+class FragmentSampler(Sampler):
+    """Selects and orders fragments, and yields their rows in this order."""
 
     @abstractmethod
-    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, given the options of the scan."""
+    def iter_fragments(self, dataset: LanceDataset, **more: Any) -> Iterator[LanceFragment]:
+        """Yield the fragments to read; ``more`` are further arguments of the call."""
+
+    def __call__(
+        self,
+        dataset: LanceDataset,
+        *,
+        batch_size: int = 1024,
+        columns: ColumnsLike | None = None,
+        filter: FilterLike | None = None,
+        batch_readahead: int | None = None,
+        with_row_id: bool = False,
+        **more: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        batches = dataset.to_batches(
+            columns=columns,
+            filter=filter,
+            batch_readahead=batch_readahead,
+            with_row_id=with_row_id,
+            fragments=list(self.iter_fragments(dataset, **more)),
+        )
+        yield from regroup(batches, batch_size)
 
 
-class FullScanSampler(Sampler):
+class FullScanSampler(FragmentSampler):
     """All rows, in dataset order.
 
     >>> from trilake.lance import write_dataset
@@ -126,12 +163,12 @@ class FullScanSampler(Sampler):
     [2, 2, 1]
     """
 
-    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        yield from regroup(dataset.to_batches(**options), batch_size)
+    def iter_fragments(self, dataset: LanceDataset, **more: Any) -> Iterator[LanceFragment]:
+        yield from dataset.get_fragments()
 
 
-class _ShardedSampler(Sampler):
-    """Samples the rows of one of several readers.
+class _Shard:
+    """The rows of one of several readers.
 
     Parameters
     ----------
@@ -148,6 +185,18 @@ class _ShardedSampler(Sampler):
         self.rank, self.world_size, self.randomize, self.seed = rank, world_size, randomize, seed
         self._epoch = 0
 
+    @classmethod
+    def from_torch(cls, *args: Any, **options: Any) -> Self:
+        """Create the sampler of this process of ``torch.distributed``; the arguments follow those of the rank.
+
+        Raises ``MissingDependencyError`` without torch.
+        """
+        distributed = load("torch.distributed", "from_torch")
+        options |= {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        return cls(**options, **dict(zip(cls._FROM_TORCH, args, strict=False)))
+
+    _FROM_TORCH: ClassVar[Sequence[str]] = ("randomize", "seed")
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch; readers with the same seed and epoch use the same order."""
         self._epoch = count("epoch", epoch)
@@ -158,40 +207,70 @@ class _ShardedSampler(Sampler):
 
     def ordered(self, parts: Rows) -> list[int]:
         """Return part numbers in order, or shuffled for the next epoch."""
-        if self.randomize:
-            parts = np.random.default_rng([self.seed, self._epoch]).permutation(parts)
+        rng = self.next_epoch()
+        return [int(i) for i in (rng.permutation(parts) if self.randomize else parts)]
+
+    def next_epoch(self) -> np.random.Generator:
+        """Return the random numbers of the epoch, and begin the next one."""
         self._epoch += 1
-        return [int(i) for i in parts]
+        return np.random.default_rng([self.seed, self._epoch - 1])
 
 
-class ShardedFragmentSampler(_ShardedSampler):
+class ShardedFragmentSampler(_Shard, FragmentSampler):
     """Every ``world_size``-th fragment: fast, but uneven if fragment sizes differ."""
 
-    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    def iter_fragments(self, dataset: LanceDataset, **more: Any) -> Iterator[LanceFragment]:
         fragments = dataset.get_fragments()
-        share = [fragments[i] for i in self.share(len(fragments))]
-        yield from regroup(dataset.to_batches(**options, fragments=share), batch_size)
+        yield from (fragments[i] for i in self.share(len(fragments)))
 
 
-class ShardedBatchSampler(_ShardedSampler):
-    """Every ``world_size``-th batch: even shares; with a filter, each reader reads all rows.
+class ShardedBatchSampler(_Shard, Sampler):
+    """Every ``world_size``-th batch: even shares.
 
-    Raises ``InvalidArgumentError`` when shuffling filtered rows, whose number is unknown.
+    With a filter, every ``world_size``-th matching row: each reader reads all rows, and shuffles batches only among
+    the next 256.
     """
 
-    def _batches(self, dataset: LanceDataset, batch_size: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        if options["filter"] is not None:
-            if self.randomize:
-                raise InvalidArgumentError(
-                    "batches of filtered rows cannot be shuffled", help="use ShardedFragmentSampler, or no filter"
-                )
-            whole = FullScanSampler()(dataset, batch_size=batch_size, **options)
-            yield from islice(whole, self.rank, None, self.world_size)
+    def __call__(
+        self,
+        dataset: LanceDataset,
+        *,
+        batch_size: int = 1024,
+        columns: ColumnsLike | None = None,
+        filter: FilterLike | None = None,
+        batch_readahead: int | None = None,
+        with_row_id: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        if filter is not None:
+            whole = dataset.to_batches(
+                columns=columns, filter=filter, batch_readahead=batch_readahead, with_row_id=with_row_id
+            )
+            batches = regroup(self._own_rows(whole), batch_size)
+            yield from _shuffled(batches, self.next_epoch()) if self.randomize else batches
             return
         total = dataset.count_rows()
         for number in self.share(-(-total // batch_size)):
             places = np.arange(number * batch_size, min((number + 1) * batch_size, total))
-            yield one_batch(dataset.take(places, options["columns"], with_row_id=options["with_row_id"]))
+            yield one_batch(dataset.take(places, columns, with_row_id=with_row_id))
+
+    def _own_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = self.rank
+        for batch in batches:
+            yield batch.take(pa.array(np.arange(first, batch.num_rows, self.world_size)))
+            first = (first - batch.num_rows) % self.world_size
+
+
+def _shuffled(batches: Iterable[pa.RecordBatch], rng: np.random.Generator) -> Iterator[pa.RecordBatch]:
+    """Yield batches in random order, holding at most ``_SHUFFLED`` of them."""
+    pool: list[pa.RecordBatch] = []
+    for batch in batches:
+        if len(pool) < _SHUFFLED:
+            pool.append(batch)
+        else:
+            place = int(rng.integers(_SHUFFLED))
+            yield pool[place]
+            pool[place] = batch
+    yield from (pool[i] for i in rng.permutation(len(pool)))
 
 
 class ShardedFixedBatchSampler(ShardedBatchSampler):
@@ -223,6 +302,8 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
     ) -> None:
         super().__init__(rank, world_size, randomize, seed)
         self.batch_size, self.total_num_rows = count("batch_size", batch_size), count("total_num_rows", total_num_rows)
+
+    _FROM_TORCH = ("batch_size", "total_num_rows", "randomize", "seed")
 
     def _places(self) -> range:
         if not self.batch_size:
@@ -264,7 +345,7 @@ class ShardedBatchIterator:
         rank: int,
         world_size: int,
         *,
-        columns: Sequence[str] | None = None,
+        columns: ColumnsLike | None = None,
         batch_size: int = 10240,
         granularity: str = "fragment",
         batch_readahead: int = 8,
@@ -281,4 +362,7 @@ class ShardedBatchIterator:
         return iter(self._sampler(self._dataset, **self._options))
 
 
-_GRANULARITIES: dict[str, type[_ShardedSampler]] = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}
+_GRANULARITIES: dict[str, type[ShardedFragmentSampler | ShardedBatchSampler]] = {
+    "fragment": ShardedFragmentSampler,
+    "batch": ShardedBatchSampler,
+}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +15,15 @@ from hypothesis import strategies as st
 
 from trilake import lance
 from trilake.errors import InvalidArgumentError
-from trilake.lance import LanceDataset
+from trilake.lance import LanceDataset, LanceFragment
 from trilake.lance.sampler import (
+    FragmentSampler,
     FullScanSampler,
     Sampler,
     ShardedBatchSampler,
     ShardedFixedBatchSampler,
     ShardedFragmentSampler,
+    maybe_sample,
 )
 from trilake.lance.scan.scan import regroup
 from trilake.lance.scan.tensors import batch_to_numpy
@@ -72,8 +76,60 @@ def test_random_order_depends_on_the_seed(dataset: LanceDataset) -> None:
     first, second = values(sampler, dataset, batch_size=8), values(sampler, dataset, batch_size=8)
     assert first != second
     assert values(ShardedBatchSampler(0, 1, randomize=True, seed=3), dataset, batch_size=8) == first
-    with pytest.raises(InvalidArgumentError, match="filter"):
-        values(ShardedBatchSampler(0, 1, randomize=True), dataset, filter="a > 3")
+
+
+@pytest.mark.parametrize("randomize", [False, True])
+def test_filtered_rows_are_dealt_one_by_one(
+    dataset: LanceDataset, randomize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trilake.lance.sampler._SHUFFLED", 3)
+    matching = dataset.to_table(filter="a > 100")["a"].to_pylist()
+    for rank in range(3):
+        sampler = ShardedBatchSampler(rank, 3, randomize=randomize, seed=3)
+        epochs = [[v for b in values(sampler, dataset, batch_size=4, filter="a > 100") for v in b] for _ in range(2)]
+        assert [sorted(epoch) for epoch in epochs] == [matching[rank::3]] * 2
+        assert (epochs[0] == matching[rank::3]) is not randomize
+        assert (epochs[0] == epochs[1]) is not randomize
+
+
+def test_samplers_of_users(dataset: LanceDataset) -> None:
+    class Backwards(FragmentSampler):
+        def iter_fragments(self, dataset: LanceDataset, **more: object) -> Iterator[LanceFragment]:
+            yield from reversed(dataset.get_fragments()[more["skip"] :])  # type: ignore[misc]
+
+    class Few(Sampler):
+        def __call__(self, dataset: LanceDataset, *, batch_size: int = 5, **more: object) -> Iterator[pa.RecordBatch]:
+            yield from dataset.head(batch_size).to_batches()
+
+    found = [v for b in values(Backwards(), dataset, batch_size=7, skip=3) for v in b]
+    live = dataset.to_table()["a"].to_pylist()
+    assert found == [v for v in live if v >= 200] + [v for v in live if 150 <= v < 200]
+    assert [b.num_rows for b in Few()(dataset)] == [5]
+
+
+def test_process_of_torch_has_its_rank(dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SimpleNamespace(get_rank=lambda: 1, get_world_size=lambda: 2)
+    for name, module in ("torch", SimpleNamespace(distributed=world)), ("torch.distributed", world):
+        monkeypatch.setitem(sys.modules, name, module)
+    for kind in SHARDED:
+        sampler = kind.from_torch(True, seed=7)  # type: ignore[attr-defined]
+        assert (sampler.rank, sampler.world_size, sampler.randomize, sampler.seed) == (1, 2, True, 7)
+    assert list(ShardedFixedBatchSampler.from_torch(2, 6)) == [[3, 4], [5]]
+
+
+def test_samples_of_filtered_rows(dataset: LanceDataset) -> None:
+    def sample(n: int, **how: object) -> list[list[int]]:
+        return [b["a"].to_pylist() for b in maybe_sample(dataset, n, "a", filt="a > 100", **how)]  # type: ignore[arg-type]
+
+    matching = dataset.to_table(filter="a > 100")["a"].to_pylist()
+    (first,), batches = sample(20), sample(20, batch_size=8)
+    assert [len(b) for b in batches] == [8, 8, 4]
+    for found in first, [v for b in batches for v in b]:
+        assert len(set(found)) == 20
+        assert set(found) <= set(matching)
+    assert [v for b in sample(1000) for v in b] == matching
+    ((double,),) = (maybe_sample(dataset, 1, {"double": "2 * a"}, filt="a = 10"),)
+    assert double.to_pydict() == {"double": [20]}
 
 
 def test_shard_includes_row_ids(dataset: LanceDataset) -> None:
