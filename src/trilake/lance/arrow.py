@@ -60,15 +60,24 @@ __all__ = [
 ]
 
 
+#: Default storage types.
+_STRING, _BINARY = pa.string(), pa.binary()
+
+
+def _check_storage(storage_type: pa.DataType, expected: Sequence[pa.DataType]) -> None:
+    if storage_type not in expected:
+        raise InvalidArgumentError(f"storage_type must be {' or '.join(map(str, expected))}, got {storage_type}")
+
+
 class _ImageType(pa.ExtensionType):  # type: ignore[misc]
-    """Base class of image types without parameters."""
+    """Base class of image types whose only parameter is the storage type."""
 
     def __arrow_ext_serialize__(self) -> bytes:
         return b""
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Self:
-        return cls()
+        return cls(storage_type)
 
     def __arrow_ext_class__(self) -> type[ImageArray]:
         return _CLASSES[type(self)][0]
@@ -78,17 +87,19 @@ class _ImageType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class ImageURIType(_ImageType):
-    """Image URIs."""
+    """Image URIs, in strings or large strings."""
 
-    def __init__(self) -> None:
-        super().__init__(pa.string(), "lance.arrow.image_uri")
+    def __init__(self, storage_type: pa.DataType = _STRING) -> None:
+        _check_storage(storage_type, (pa.string(), pa.large_string()))
+        super().__init__(storage_type, "lance.arrow.image_uri")
 
 
 class EncodedImageType(_ImageType):
-    """Images as the bytes of their files."""
+    """Images as the bytes of their files, in binary or large binary."""
 
-    def __init__(self) -> None:
-        super().__init__(pa.binary(), "lance.arrow.encoded_image")
+    def __init__(self, storage_type: pa.DataType = _BINARY) -> None:
+        _check_storage(storage_type, (pa.binary(), pa.large_binary()))
+        super().__init__(storage_type, "lance.arrow.encoded_image")
 
 
 class FixedShapeImageTensorType(_ImageType):
@@ -139,10 +150,10 @@ class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
         """Create an array from image URIs (strings), encoded images (bytes) or tensors.  Raises ``WrongTypeError``."""
         if isinstance(images, ImageArray):
             return images
-        if isinstance(images, pa.StringArray):
-            return _array(ImageURIType(), images)
-        if isinstance(images, pa.BinaryArray):
-            return _array(EncodedImageType(), images)
+        if isinstance(images, pa.StringArray | pa.LargeStringArray):
+            return _array(ImageURIType(images.type), images)
+        if isinstance(images, pa.BinaryArray | pa.LargeBinaryArray):
+            return _array(EncodedImageType(images.type), images)
         if isinstance(images, pa.FixedShapeTensorArray):
             return _array(FixedShapeImageTensorType(images.type.value_type, images.type.shape), images.storage)
         if isinstance(images, Iterable) and not isinstance(images, str | bytes):
@@ -156,13 +167,16 @@ class ImageURIArray(ImageArray):
     @classmethod
     def from_uris(cls, uris: Any) -> Any:
         """Create an array from URIs or paths.  Raises ``WrongTypeError``."""
-        if isinstance(uris, str | bytes | pa.StringArray) or not isinstance(uris, Iterable):
+        if isinstance(uris, pa.StringArray | pa.LargeStringArray):
+            return _array(ImageURIType(uris.type), uris)
+        if isinstance(uris, str | bytes) or not isinstance(uris, Iterable):
             raise WrongTypeError(f"Cannot build a ImageURIArray from {type(uris)}", help="pass strings or paths")
         return _array(ImageURIType(), pa.array([os.fspath(uri) for uri in uris], pa.string()))
 
-    def read_uris(self) -> Any:
-        """Read the images into an array of encoded images."""
-        return _array(EncodedImageType(), pa.array([_read(uri) for uri in self.storage.to_pylist()], pa.binary()))
+    def read_uris(self, storage_type: pa.DataType = _BINARY) -> Any:
+        """Read the images into an array of encoded images; large binary stores more than 2 GiB."""
+        kind = EncodedImageType(storage_type)
+        return _array(kind, pa.array([_read(uri) for uri in self.storage.to_pylist()], storage_type))
 
 
 def _read(uri: str) -> bytes:
@@ -198,9 +212,12 @@ class FixedShapeImageTensorArray(ImageArray):
         pixels: npt.NDArray[Any] = pa.ExtensionArray.from_storage(kind, self.storage).to_numpy_ndarray()
         return pixels
 
-    def to_encoded(self, encoder: Callable[[npt.NDArray[Any]], Any] | None = None) -> Any:
+    def to_encoded(
+        self, encoder: Callable[[npt.NDArray[Any]], Any] | None = None, storage_type: pa.DataType = _BINARY
+    ) -> Any:
         """Encode the images as PNG, or with ``encoder``, which converts the pixels to an array of bytes."""
-        return _array(EncodedImageType(), (encoder or _encoder())(self.to_numpy()))
+        images = (encoder or _encoder())(self.to_numpy())
+        return _array(EncodedImageType(storage_type), images.cast(storage_type))
 
 
 #: The classes of arrays and of their items, by type.

@@ -99,6 +99,7 @@ class KMeans:
     k: number of clusters.
     metric_type: ``l2``, ``cosine`` or ``dot``.
     max_iters: maximum number of iterations.
+    centroids: vectors that :meth:`predict` uses before :meth:`fit`, which starts from them.
     seed: random seed for the initial centroids.
 
     >>> model = KMeans(2)
@@ -108,11 +109,17 @@ class KMeans:
     2
     """
 
-    def __init__(self, k: int, metric_type: str = "l2", max_iters: int = 50, *, seed: int = 0) -> None:
-        if metric_type.lower() not in ivf_pq.METRICS:
+    def __init__(
+        self, k: int, metric_type: str = "l2", max_iters: int = 50, centroids: Any = None, *, seed: int = 0
+    ) -> None:
+        metric = {"euclidean": "l2"}.get(metric_type.lower(), metric_type.lower())
+        if metric not in ivf_pq.METRICS:
             raise InvalidArgumentError(f"metric_type must be one of 'l2', 'dot', 'cosine', got: {metric_type}")
-        self.k, self._metric_type, self._max_iters, self._seed = k, metric_type.lower(), max_iters, seed
-        self._centroids: Floats | None = None
+        self.k, self._metric_type, self._max_iters, self._seed = k, metric, max_iters, seed
+        self._initial: Floats | None = None if centroids is None else _matrix(centroids)
+        if self._initial is not None and len(self._initial) != k:
+            raise InvalidArgumentError(f"expected {k} centroids, got {len(self._initial)}")
+        self._centroids = self._initial
 
     def __repr__(self) -> str:
         return f"lance.KMeans(k={self.k}, metric_type={self._metric_type})"
@@ -126,7 +133,8 @@ class KMeans:
         """Train on vectors: a 2-dimensional numpy array, or a column of vectors or tensors."""
         vectors = _matrix(data)
         rng = np.random.default_rng(self._seed)
-        self._centroids = ivf_pq.kmeans(vectors, self.k, rng, metric=self._metric_type, iterations=self._max_iters)
+        how: dict[str, Any] = {"metric": self._metric_type, "iterations": self._max_iters}
+        self._centroids = ivf_pq.kmeans(vectors, self.k, rng, **how, centroids=self._initial)
 
     def predict(self, data: Any) -> pa.UInt32Array:
         """Return the nearest centroid of each vector."""

@@ -96,6 +96,18 @@ def test_kmeans() -> None:
         lance.util.KMeans(3, "hamming")
 
 
+def test_kmeans_uses_given_centroids() -> None:
+    rows = np.array([[0, 0], [0, 1], [9, 9], [9, 8]], np.float32)
+    centroids = pa.FixedSizeListArray.from_arrays(pa.array([8, 8, 1, 1], pa.float32()), 2)
+    model = lance.util.KMeans(2, "euclidean", centroids=centroids)
+    assert model.predict(rows).to_pylist() == [1, 1, 0, 0]
+    for _ in range(2):
+        model.fit(rows)
+        assert model.centroids.to_numpy_ndarray().tolist() == [[9, 8.5], [0, 0.5]]  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="expected 3 centroids, got 2"):
+        lance.util.KMeans(3, centroids=centroids)
+
+
 def test_samples(tmp_path: Path) -> None:
     dataset = lance.write_dataset(vectors(5000), tmp_path)
     for takes in (512, 32):
@@ -130,12 +142,31 @@ series = arr.to_pandas()
 assert series[0] == BFloat16(1.1) and series[1] is None and str(series.dtype) == "lance.bfloat16"
 pd.testing.assert_series_equal(series, pd.Series(series, dtype="lance.bfloat16"))
 assert pa.array(series) == arr
+bfloat16 = type("bfloat16", (float,), {{}})  # as in ml_dtypes
+assert arr[0] == BFloat16(1.1) and arr[0] == arr[0] and arr[0] == bfloat16(1.1) and arr[1] != arr[0] != 1.1
+assert hash(arr[0]) == hash(BFloat16(1.1))
 pd.testing.assert_series_equal(pa.array(series).to_pandas(), series)
 tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(60, dtype=np.float32).reshape(10, 2, 3))
 uris = ImageURIArray.from_uris(["a.png"] * 10)
+for names in pa.array(["a.png"]), pa.array(["a.png"], pa.large_string()):
+    made = ImageURIArray.from_uris(names)
+    assert made.storage == names and made == ImageArray.from_array(names) and made.type == ImageURIType(names.type)
+large = ImageArray.from_array(pa.array([b"x"], pa.large_binary()))
+assert large.type == EncodedImageType(pa.large_binary()) != EncodedImageType() and large[0].as_py() == b"x"
+open({str(tmp_path / "a.png")!r}, "wb").write(b"xyz")
+read = ImageURIArray.from_uris([{str(tmp_path / "a.png")!r}]).read_uris(pa.large_binary())
+assert read.storage.type == pa.large_binary() and read.to_pylist() == [b"xyz"]
+for kind in ImageURIType, EncodedImageType:
+    try:
+        kind(pa.int8())
+    except ValueError as e:
+        assert "got int8" in str(e)
+    else:
+        raise AssertionError
 table = pa.table({{
     "s": [str(i) for i in range(10)], "h": pa.array(np.arange(10, dtype=np.float16)),
     "b": bfloat16_array([1 + i / 10 for i in range(10)]), "t": tensor, "u": uris,
+    "l": ImageArray.from_array(pa.array([b"x"] * 10, pa.large_binary())),
 }})
 made = lance.write_dataset(table, {str(tmp_path / "t")!r})
 assert made.to_table() == table, made.to_table()
@@ -146,6 +177,7 @@ assert pixels.to_numpy().shape == (2, 1, 1, 4) and pixels.type.shape == (1, 1, 4
 encoded = pixels.to_encoded(lambda p: pa.array([bytes(x.ravel()) for x in p], pa.binary()))
 decode = lambda images: np.stack([np.frombuffer(i, np.uint8).reshape(1, 1, 4) for i in images.to_pylist()])
 assert encoded.to_tensor(decode) == pixels
+assert pixels.to_encoded(lambda p: encoded.storage, pa.large_binary()).to_tensor(decode) == pixels
 assert isinstance(uris[0], ImageURIScalar) and uris[0].as_py() == "a.png"
 assert isinstance(encoded[0], EncodedImageScalar) and encoded[0].as_py() == bytes(4)
 assert isinstance(pixels[0], FixedShapeImageTensorScalar) and isinstance(pixels[0], ImageScalar)

@@ -261,8 +261,9 @@ def kmeans(
     metric: str = "l2",
     iterations: int = 20,
     sums: Callable[[Floats, Floats], Sums] | None = None,
+    centroids: Floats | None = None,
 ) -> Floats:
-    """Compute ``k`` centroids of shape (k, dimension).
+    """Compute ``k`` centroids of shape (k, dimension), from initial ``centroids`` or random vectors.
 
     ``sums`` computes a step, possibly distributed; then ``vectors`` may be a sample.  Stops when the centroids hardly
     move.  Raises ``InvalidArgumentError`` without vectors.
@@ -271,7 +272,8 @@ def kmeans(
         raise InvalidArgumentError(
             f"cannot compute {k} centroids from {len(vectors)} vectors", help="both numbers must be at least 1"
         )
-    centroids = vectors[rng.choice(len(vectors), k, replace=len(vectors) < k)].astype(np.float32)
+    if centroids is None:
+        centroids = vectors[rng.choice(len(vectors), k, replace=len(vectors) < k)].astype(np.float32)
     step = sums or partial(kmeans_sums, metric=metric)
     for _ in range(iterations):
         new = kmeans_update(centroids, *step(vectors, centroids), rng)

@@ -95,10 +95,18 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
 
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """A value of a :class:`BFloat16Array`."""
+    """A value of a :class:`BFloat16Array`, equal to :class:`BFloat16` and ml_dtypes scalars of the same value."""
 
     def as_py(self, **more: Any) -> BFloat16 | None:
         return None if self.value is None else BFloat16.from_bytes(self.value.as_py())
+
+    def __eq__(self, other: object) -> bool:
+        if type(other).__name__ == "bfloat16":  # ml_dtypes need not be installed
+            other = BFloat16(float(other))  # type: ignore[arg-type]
+        return bool(self.as_py() == (other.as_py() if isinstance(other, BFloat16Scalar) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.as_py())
 
 
 class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
