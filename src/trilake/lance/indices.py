@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands import indices
+from trilake.lance.commands import index_segments, indices, vector_indices
 from trilake.lance.commands.open_dataset import OpenDataset
-from trilake.lance.commands.vector_indices import only_column
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.extensions import storage_array
+from trilake.lance.fragment import LanceFragment
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.pylance.data_files import LanceFileReader, LanceFileWriter
@@ -74,7 +74,10 @@ class IvfModel:
 
 @dataclass
 class PqModel:
-    """A product quantization codebook; its rows are as wide as a vector and have 256 entries per sub-vector in turn."""
+    """A product quantization codebook; its rows are as wide as a vector.
+
+    It has the entries of each sub-vector in turn: 256, or 16 for codes of 4 bits.
+    """
 
     num_subvectors: int
     codebook: pa.FixedSizeListArray
@@ -129,7 +132,7 @@ class IndicesBuilder:
     """
 
     def __init__(self, dataset: OpenDataset, column: str | Sequence[str]) -> None:
-        self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(only_column(column))
+        self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(vector_indices.only_column(column))
         self.dimension: int = vector_type(dataset.snapshot, self.column).list_size
 
     def train_ivf(
@@ -164,7 +167,8 @@ class IndicesBuilder:
                 f"num_partitions must be from 1 to {rows} (the number of rows), got {partitions}"
             )
         vectors = self._sample(partitions * _rate(sample_rate), fragment_ids)
-        learned = ivf_pq.kmeans(vectors, partitions, np.random.default_rng(0), metric=metric, iterations=max_iters)
+        how: dict[str, Any] = {"metric": metric, "iterations": max_iters, "modern": self._modern}
+        learned = ivf_pq.train_centroids(vectors, partitions, np.random.default_rng(0), **how)
         return IvfModel(pa.FixedSizeListArray.from_arrays(pa.array(learned.reshape(-1)), self.dimension), metric)
 
     def train_pq(
@@ -174,6 +178,7 @@ class IndicesBuilder:
         *,
         sample_rate: int = 256,
         max_iters: int = 50,
+        num_bits: int = 8,
         fragment_ids: Sequence[int] | None = None,
     ) -> PqModel:
         """Train a product quantization codebook on residuals.
@@ -182,18 +187,21 @@ class IndicesBuilder:
         ----------
         ivf_model: the centroids.
         num_subvectors: number of sub-vectors; by default each has 16 numbers, or 8.
-        sample_rate: training rows per codebook entry (256).
+        sample_rate: training rows per codebook entry.
         max_iters: maximum number of k-means iterations.
+        num_bits: bits per code; 4 in datasets of 2.x with an even number of sub-vectors.
         fragment_ids: fragments to sample, by default all.
 
         Raises ``InvalidArgumentError``.
         """
         pieces = self._pieces(num_subvectors)
-        vectors = self._sample(_rate(sample_rate) << 8, fragment_ids)
+        vector_indices.check_bits(self.dataset.snapshot, pieces, num_bits)
+        vectors = self._sample(_rate(sample_rate) << num_bits, fragment_ids)
         centroids = vectors_of(ivf_model.centroids, self.dimension)
-        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, ivf_model.distance_type)]
-        words = ivf_pq.train_words(residuals, pieces, np.random.default_rng(0), iterations=max_iters)
-        return PqModel(pieces, pa.FixedSizeListArray.from_arrays(pa.array(words.reshape(-1)), self.dimension))
+        residuals = ivf_pq.sample_residuals(vectors, centroids, ivf_model.distance_type, modern=self._modern)
+        words = ivf_pq.train_words(residuals, pieces, np.random.default_rng(0), iterations=max_iters, bits=num_bits)
+        codebook = pa.FixedSizeListArray.from_arrays(pa.array(words.reshape(-1)), self.dimension)
+        return PqModel(pieces, codebook, num_bits)
 
     def prepare_global_ivf_pq(
         self,
@@ -204,13 +212,101 @@ class IndicesBuilder:
         accelerator: Any = None,
         sample_rate: int = 256,
         max_iters: int = 50,
+        num_bits: int = 8,
         fragment_ids: Sequence[int] | None = None,
     ) -> dict[str, Any]:
         """Train both models; returns ``ivf_centroids`` and ``pq_codebook`` for ``create_index``."""
         shared: dict[str, Any] = {"sample_rate": sample_rate, "max_iters": max_iters, "fragment_ids": fragment_ids}
         ivf = self.train_ivf(num_partitions, distance_type=distance_type, accelerator=accelerator, **shared)
-        pq = self.train_pq(ivf, num_subvectors, **shared)
+        pq = self.train_pq(ivf, num_subvectors, num_bits=num_bits, **shared)
         return {"ivf_centroids": ivf.centroids, "pq_codebook": pq.codebook, "num_partitions": ivf.num_partitions}
+
+    def transform_vectors(
+        self,
+        ivf: IvfModel,
+        pq: PqModel,
+        dest_uri: str,
+        fragments: Sequence[LanceFragment] | None = None,
+        partition_ds_uri: str | None = None,
+    ) -> None:
+        """Encode the vectors of some fragments, and write the codes to a data file.
+
+        Parameters
+        ----------
+        ivf, pq: trained models.
+        dest_uri: the file, with the columns ``_rowid``, ``__ivf_part_id`` and ``__pq_code``.
+        fragments: fragments to encode, by default all.
+        partition_ds_uri: accepted for compatibility.
+
+        Raises ``InvalidArgumentError``.
+        """
+        del partition_ds_uri
+        if fragments is not None and not len(fragments):
+            raise InvalidArgumentError("fragments must be a non-empty list or None")
+        rows = self._rows(None if fragments is None else [f.fragment_id for f in fragments])
+        _write_codes(dest_uri, vector_indices.encoded(rows, self.column, self._model(ivf, pq)))
+
+    def shuffle_transformed_vectors(
+        self,
+        unsorted_filenames: Sequence[str],
+        dir_path: str,
+        ivf: IvfModel,
+        shuffle_output_root_filename: str | None = "sorted",
+    ) -> list[str]:
+        """Sort the codes of :meth:`transform_vectors` by partition, and return the names of the new files.
+
+        Parameters
+        ----------
+        unsorted_filenames: names of the files.
+        dir_path: folder of these files, and of the new ones.
+        ivf: the centroids.
+        shuffle_output_root_filename: beginning of the new names.
+        """
+        del ivf
+        partitions, codes, ids = _read_codes(unsorted_filenames, dir_path)
+        order = np.argsort(partitions, kind="stable")
+        name = f"{shuffle_output_root_filename or 'sorted'}_0.lance"
+        _write_codes(f"{dir_path}/{name}", (partitions[order], codes[order], ids[order]))
+        return [name]
+
+    def load_shuffled_vectors(
+        self, filenames: Sequence[str], dir_path: str, ivf: IvfModel, pq: PqModel, index_name: str | None = None
+    ) -> None:
+        """Commit an index of the codes of :meth:`transform_vectors`, replacing an index of that name.
+
+        Parameters
+        ----------
+        filenames: names of files with codes, sorted or not.
+        dir_path: folder of the files.
+        ivf, pq: the models that encoded the vectors.
+        index_name: name of the index, by default derived from the column.
+
+        The index covers the fragments that have codes.  Raises ``InvalidArgumentError`` for row ids that do not exist,
+        and ``ConflictError`` if another commit has changed these rows.
+        """
+        snapshot, model = self.dataset.snapshot, self._model(ivf, pq)
+        partitions, codes, ids = _read_codes(filenames, dir_path)
+        rows = indices.of_fragments(snapshot, np.unique(snapshot.addresses_of(ids) >> np.uint64(32)).tolist())
+        name = index_name or f"{self.column}_idx"
+        index = vector_indices.write_index(rows, self.column, name, model, (partitions, codes, ids))
+        self.dataset.moved(index_segments.commit(snapshot, name, self.column, [index]))
+
+    @property
+    def _modern(self) -> bool:
+        return vector_indices.is_modern(self.dataset.snapshot)
+
+    def _model(self, ivf: IvfModel, pq: PqModel) -> vector_indices.AnyModel:
+        plan = vector_indices.plan_index(
+            self.dataset.snapshot,
+            self.column,
+            metric=ivf.distance_type,
+            num_sub_vectors=pq.num_subvectors,
+            ivf_centroids=ivf.centroids,
+            pq_codebook=pq.codebook,
+            num_bits=pq.num_bits,
+        )
+        none = np.empty((0, self.dimension), np.float32)
+        return vector_indices.learned(plan, none, np.random.default_rng(0), modern=self._modern)
 
     def _pieces(self, pieces: int | None) -> int:
         if pieces is None:
@@ -227,9 +323,7 @@ class IndicesBuilder:
     def _rows(self, fragment_ids: Sequence[int] | None) -> Snapshot:
         """Return the version restricted to some fragments, if any are named."""
         snapshot = self.dataset.snapshot
-        if fragment_ids is None:
-            return snapshot
-        return indices.of_fragments(snapshot, {f.id for f in snapshot.manifest.fragments}.intersection(fragment_ids))
+        return snapshot if fragment_ids is None else indices.of_fragments(snapshot, fragment_ids)
 
     def _sample(self, rows: int, fragment_ids: Sequence[int] | None) -> ivf_pq.Floats:
         """Sample vectors at evenly spread positions, except nulls and non-finite values."""
@@ -247,6 +341,29 @@ def _rate(sample_rate: int) -> int:
     if count("sample_rate", sample_rate, other_type=WrongTypeError) < 2:
         raise InvalidArgumentError(f"The sample_rate must be an int greater than 1, got {sample_rate}")
     return sample_rate
+
+
+def _write_codes(uri: str, rows: vector_indices.Encoded) -> None:
+    partitions, codes, ids = rows
+    flat = pa.array(np.ascontiguousarray(codes).reshape(-1), pa.uint8())
+    table = pa.table(
+        {
+            ROW_ID: pa.array(ids, pa.uint64()),
+            "__ivf_part_id": pa.array(partitions, pa.uint32()),
+            "__pq_code": pa.FixedSizeListArray.from_arrays(flat, codes.shape[1]),
+        }
+    )
+    with LanceFileWriter(uri, table.schema) as writer:
+        writer.write_batch(table)
+
+
+def _read_codes(names: Sequence[str], folder: str) -> vector_indices.Encoded:
+    if isinstance(names, str) or not len(names):
+        raise InvalidArgumentError("filenames must be a list of strings", help="pass the names of all files")
+    table = pa.concat_tables([LanceFileReader(f"{folder}/{name}").read_all().to_table() for name in names])
+    codes = one_array(table["__pq_code"])
+    matrix = codes.flatten().to_numpy().reshape(-1, codes.type.list_size)
+    return table["__ivf_part_id"].to_numpy().astype(np.int32), matrix, table[ROW_ID].to_numpy()
 
 
 class VectorIndexReader:

@@ -39,7 +39,7 @@ def test_invalid_index_arguments_are_rejected(dataset: LanceDataset, tmp_path: P
         (ValueError, lambda: found.create_index("vector", "IVF_PQ", metric="hamming", **more)),
         (ValueError, lambda: found.create_index("vector", "IVF_PQ", accelerator="cuda:", **more)),
         (ValueError, lambda: found.create_index("vector", "IVF_PQ", ivf_centroids=np.zeros((3, 8), "f4"), **more)),
-        (TypeError, lambda: found.create_index("vector", "IVF_PQ", ivf_centroids=np.zeros((4, 8)), **more)),
+        (TypeError, lambda: found.create_index("vector", "IVF_PQ", ivf_centroids=np.zeros((4, 8), "i4"), **more)),
         (KeyError, lambda: found.create_scalar_index("zz", "BTREE")),
         (TypeError, lambda: found.create_scalar_index("vector", "BTREE")),
         (NotImplementedError, lambda: found.create_scalar_index("id", "NGRAM")),

@@ -9,11 +9,13 @@ from uuid import UUID
 import lance as pylance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance import LanceDataset
+from trilake.lance.indices import IndicesBuilder, IvfModel, VectorIndexReader
 from trilake.lance.pylance.operation import Index
 
 ROWS = pa.table(
@@ -207,3 +209,74 @@ def test_product_quantization_with_four_bits(tmp_path: Path, metric: str, pieces
     check()
     with pytest.raises(InvalidArgumentError, match="must be even"):
         dataset.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=1, num_bits=4, name="odd")
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_trained_models_suit_the_metric(tmp_path: Path, metric: str) -> None:
+    rng = np.random.default_rng(1)
+    values = (rng.normal(size=(1500, 8)) * rng.lognormal(0, 1.5, (1500, 1))).astype(np.float32)
+    rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 8)})
+    dataset = lance.write_dataset(rows, tmp_path / "t")
+    models = IndicesBuilder(dataset, "v").prepare_global_ivf_pq(
+        4, 4, distance_type=metric, sample_rate=50, max_iters=10
+    )
+    dataset = dataset.create_index("v", "IVF_PQ", metric=metric, num_sub_vectors=4, **models)
+    same = 0
+    for q in values[:40] + rng.normal(size=(40, 8)).astype(np.float32) / 10:
+        near = {"column": "v", "q": q, "k": 10, "metric": metric, "nprobes": 4}
+        approximate, exact = (
+            set(dataset.to_table(["_rowid"], nearest={**near, "use_index": use})["_rowid"].to_pylist())
+            for use in (True, False)
+        )
+        same += len(approximate & exact)
+    assert same / 400 > 0.75
+    with pytest.raises(InvalidArgumentError, match="num_bits=5"):
+        IndicesBuilder(dataset, "v").train_pq(IvfModel(models["ivf_centroids"], metric), 4, num_bits=5)
+
+
+@pytest.mark.parametrize(
+    ("how", "bits"),
+    [({}, 8), ({}, 4), ({"enable_stable_row_ids": True}, 8), ({"data_storage_version": "legacy"}, 8)],
+)
+def test_index_is_built_from_codes_in_files(tmp_path: Path, how: dict[str, Any], bits: int) -> None:
+    rows = vectors(900)
+    where = tmp_path / "t"
+    dataset = lance.write_dataset(rows, where, max_rows_per_file=300, **how)
+    dataset.delete("id % 9 = 1")
+    builder = IndicesBuilder(dataset, "v")
+    ivf = builder.train_ivf(3, sample_rate=50)
+    pq = builder.train_pq(ivf, 4, sample_rate=2, num_bits=bits)
+    wide = IvfModel(ivf.centroids.cast(pa.list_(pa.float64(), 8)), ivf.distance_type)
+    names = []
+    for number, fragment in enumerate(dataset.get_fragments()[:2]):
+        builder.transform_vectors(wide, pq, str(tmp_path / f"codes{number}"), fragments=[fragment])
+        names += builder.shuffle_transformed_vectors([f"codes{number}"], str(tmp_path), ivf, f"sorted{number}")
+    assert names == ["sorted0_0.lance", "sorted1_0.lance"]
+    codes = lance.file.LanceFileReader(str(tmp_path / names[0])).read_all().to_table()
+    assert codes.schema == pa.schema(
+        {"_rowid": pa.uint64(), "__ivf_part_id": pa.uint32(), "__pq_code": pa.list_(pa.uint8(), 4)}
+    )
+    numbers = codes["__ivf_part_id"].to_pylist()
+    assert numbers == sorted(numbers)
+    for name in None, "i":
+        builder.load_shuffled_vectors(names, str(tmp_path), ivf, pq, name)
+    found = {i["name"]: i["fragment_ids"] for i in builder.dataset.list_indices()}  # type: ignore[attr-defined]
+    assert found == {"v_idx": {0, 1}, "i": {0, 1}}
+    models: dict[str, Any] = {"ivf_centroids": ivf.centroids, "pq_codebook": pq.codebook}
+    dataset.create_index("v", "IVF_PQ", name="whole", num_sub_vectors=4, num_bits=bits, **models)
+    dataset = lance.dataset(where)
+    ours, whole = (VectorIndexReader(dataset, name) for name in ("v_idx", "whole"))
+    indexed = dataset.to_table([], filter="id < 600", with_row_id=True)["_rowid"]
+    for number in range(3):
+        expected = whole.read_partition(number, with_vector=True)
+        expected = expected.filter(pc.is_in(expected["_rowid"], indexed))
+        assert ours.read_partition(number, with_vector=True).sort_by("_rowid") == expected.sort_by("_rowid")
+    near = {"column": "v", "q": [0.5] * 8, "k": 9, "nprobes": 3, "refine_factor": 100}
+    results = [one.dataset(str(where)).to_table(["id"], nearest=near)["id"] for one in (lance, pylance)]
+    assert results[0] == results[1] == dataset.to_table(["id"], nearest={**near, "use_index": False})["id"]
+    with pytest.raises(InvalidArgumentError, match="non-empty"):
+        builder.transform_vectors(ivf, pq, str(tmp_path / "none"), fragments=[])
+    with pytest.raises(InvalidArgumentError, match="list of strings"):
+        builder.load_shuffled_vectors("codes0", str(tmp_path), ivf, pq)
+    with pytest.raises(InvalidArgumentError, match="fragment 9 is not"):
+        builder.train_ivf(2, fragment_ids=[9])

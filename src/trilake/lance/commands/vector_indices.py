@@ -146,13 +146,7 @@ def plan_index(
     if num_partitions < 1:
         raise InvalidArgumentError(f"num_partitions must be positive, got {num_partitions}")
     ivf_pq.check(distance, size, num_sub_vectors)
-    if num_bits != 8 and not (num_bits == 4 and is_modern(snapshot)):
-        raise UnsupportedIndexError(
-            f"num_bits={num_bits} is not supported",
-            help="pass num_bits=8 for IVF_PQ, in datasets of 2.x also 4; IVF_RQ is not supported",
-        )
-    if num_bits == 4 and num_sub_vectors % 2:
-        raise InvalidArgumentError(f"num_sub_vectors must be even for codes of 4 bits, got {num_sub_vectors}")
+    check_bits(snapshot, num_sub_vectors, num_bits)
     centroids = None if ivf_centroids is None else _centroids(ivf_centroids, num_partitions, size)
     words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size, 1 << num_bits)
     return VectorIndexPlan(
@@ -170,6 +164,17 @@ def plan_index(
         numbers=f"f{column_type.value_type.bit_width // 8}",
         bits=num_bits,
     )
+
+
+def check_bits(snapshot: Snapshot, num_sub_vectors: int, num_bits: int) -> None:
+    """Raise ``UnsupportedIndexError`` or ``InvalidArgumentError`` for an unsupported number of bits per code."""
+    if num_bits != 8 and not (num_bits == 4 and is_modern(snapshot)):
+        raise UnsupportedIndexError(
+            f"num_bits={num_bits} is not supported",
+            help="pass num_bits=8 for IVF_PQ, in datasets of 2.x also 4; IVF_RQ is not supported",
+        )
+    if num_bits == 4 and num_sub_vectors % 2:
+        raise InvalidArgumentError(f"num_sub_vectors must be even for codes of 4 bits, got {num_sub_vectors}")
 
 
 def only_column(column: str | Sequence[str]) -> str:
@@ -383,12 +388,17 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
 def _centroids(values: Any, partitions: int, size: int) -> Floats:
     if isinstance(values, pa.Array):
         values = vectors_of(storage_array(values), size)
-    centroids: Floats = np.asarray(values)
-    if centroids.dtype != np.float32:
-        raise WrongTypeError(f"IVF centroids must be float32, got {centroids.dtype}")
+    centroids = _numbers(values, "the centroids")
     if centroids.shape != (partitions, size):
         raise InvalidArgumentError(f"the centroids must have shape {(partitions, size)}, got {centroids.shape}")
     return centroids
+
+
+def _numbers(values: Any, what: str) -> Floats:
+    numbers: npt.NDArray[Any] = np.asarray(values)
+    if numbers.dtype.kind != "f":
+        raise WrongTypeError(f"{what} must be floating-point numbers, got {numbers.dtype}")
+    return numbers.astype(np.float32, copy=False)
 
 
 def _words(values: Any, pieces: int, size: int, count: int) -> Floats:
@@ -397,9 +407,7 @@ def _words(values: Any, pieces: int, size: int, count: int) -> Floats:
     shape = (pieces, count, size // pieces)
     if isinstance(values, pa.FixedSizeListArray) and values.type.list_size * len(values) == size * count:
         values = values.flatten().to_numpy(zero_copy_only=False).reshape(shape)
-    words: Floats = np.asarray(values)
-    if words.dtype != np.float32:
-        raise WrongTypeError(f"the codebook must be float32, got {words.dtype}")
+    words = _numbers(values, "the codebook")
     if words.shape != shape:
         raise InvalidArgumentError(f"the codebook must have shape {shape}, got {words.shape}")
     return words
