@@ -28,7 +28,7 @@ from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import DatasetStats, IndexDescription, LanceStats
 from trilake.lance.pylance.tags import Branches, Tags
 from trilake.lance.scan.ordering import ColumnOrdering
-from trilake.lance.scan.search import vectors_in
+from trilake.lance.scan.vectors import vectors_in
 from trilake.lance.schema import LanceSchema
 from trilake.lance.udf import BatchUDF, batch_udf
 from trilake.lance.util import sanitize_ts, td_to_micros

@@ -23,8 +23,9 @@ from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.pylance.data_files import LanceFileReader, LanceFileWriter
 from trilake.lance.pylance.stats import IndexSegmentDescription
 from trilake.lance.scan.fragment_reader import ROW_ID, one_array
-from trilake.lance.scan.search import metric_name, vector_type, vectors_of
+from trilake.lance.scan.search import metric_name
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.scan.vectors import vector_type, vectors_of
 
 __all__ = ["IndexConfig", "IndexFileVersion", "IndexSegmentDescription", "IndicesBuilder", "IvfModel", "PqModel"]
 

@@ -15,7 +15,7 @@ from trilake.lance.file.extensions import storage_array
 from trilake.lance.fragment import write_fragments
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.scan.fragment_reader import ROW_ID
-from trilake.lance.scan.search import vector_type, vectors_of
+from trilake.lance.scan.vectors import vector_type, vectors_of
 
 
 def vec_to_table(

@@ -24,7 +24,7 @@ from trilake.lance.indices import IndicesBuilder, IvfModel, PqModel
 from trilake.lance.lance import manifest_needs_migration
 from trilake.lance.query import BooleanQuery, MatchQuery, MultiMatchQuery, Occur
 from trilake.lance.sampler import ShardedBatchIterator
-from trilake.lance.scan.search import vectors_in
+from trilake.lance.scan.vectors import vectors_in
 from trilake.lance.vector import vec_to_table
 
 

@@ -23,8 +23,9 @@ from trilake.lance.file.extensions import storage_array
 from trilake.lance.index import ivf_files, ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import FragmentReader, one_array
-from trilake.lance.scan.search import in_fragments, metric_name, vector_leaf, vector_type, vectors_of
+from trilake.lance.scan.search import in_fragments, metric_name
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.scan.vectors import vector_leaf, vector_type, vectors_and_rows, vectors_of
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
 
@@ -110,16 +111,25 @@ def plan_index(
     seed: random seed, for reproducible indices.
     num_bits: bits per code of an ``IVF_PQ``; 4 in datasets of 2.x with an even number of sub-vectors.
 
-    Vectors with NaN or infinity are not indexed.  Raises ``InvalidArgumentError`` and its subclasses
+    A column may also have lists of vectors, in datasets of 2.x and with the metric ``cosine``.  Vectors with NaN or
+    infinity are not indexed.  Raises ``InvalidArgumentError`` and its subclasses
     ``UnknownColumnError``, ``WrongTypeError``, ``UnsupportedIndexError`` and ``IndexExistsError``.
     """
     column = only_column(column)
     if not isinstance(column, str):
         raise WrongTypeError(f"column must be a column name, got {column!r}")
     column = snapshot.view.schema.spelled(column)
-    column_type = vector_type(snapshot, column)
-    size = column_type.list_size
+    column_type = vector_type(snapshot, column, lists_too=True)
     distance = metric_name(metric) or "l2"
+    if pa.types.is_list(column_type):
+        if distance != "cosine" or not is_modern(snapshot):
+            raise UnsupportedIndexError(
+                f"an index of lists of vectors with the metric {metric!r} is not supported",
+                help='pass metric="cosine", in datasets of 2.x',
+                column=column,
+            )
+        column_type = column_type.value_type
+    size = column_type.list_size
     kind = str(index_type).upper()
     kinds = VECTOR_KINDS if is_modern(snapshot) else VECTOR_KINDS[:1]
     if kind not in kinds:
@@ -275,7 +285,7 @@ def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np
     if not len(ranks):
         return np.zeros((0, what.size), np.float32)
     table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
-    return vectors_of(vector_leaf(one_array(table.column(0))), what.size)
+    return vectors_and_rows(vector_leaf(one_array(table.column(0))), what.size)[0]
 
 
 AnyModel = ivf_pq.Model | ivf_pq.VectorModel
@@ -304,13 +314,15 @@ def encoded_rows(
     columns = snapshot.view.schema.project([column])
     batches = reader.read_batches(snapshot.view.stored(columns), start, stop)
     visible = [snapshot.view.show(batch, columns) for batch in batches]
-    parts = [vectors_of(vector_leaf(batch.column(0)), model.dimension) for batch in visible]
-    vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *parts])
+    parts = [vectors_and_rows(vector_leaf(batch.column(0)), model.dimension) for batch in visible]
+    firsts = np.cumsum([start, *(batch.num_rows for batch in visible)])
+    vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *(vectors for vectors, _ in parts)])
+    rows = np.concatenate([np.empty(0, np.int64), *(at + first for (_, at), first in zip(parts, firsts, strict=False))])
     keep = np.isfinite(vectors).all(axis=1)
     live = reader.live_mask(start, stop)
     if live is not None:
-        keep &= live
-    ids = reader.ids_of(np.flatnonzero(keep) + start)
+        keep &= live[rows - start]
+    ids = reader.ids_of(rows[keep])
     return *ivf_pq.encode(model, vectors if keep.all() else vectors[keep]), ids
 
 

@@ -38,7 +38,6 @@ class ModernRows:
 
     def __init__(self, file: V2File, offsets: list[int], lengths: list[int], bits: int | None) -> None:
         self._file, self._bits = file, bits
-        self._checked: set[int] = set()
         #: Name of the file.
         self.file = file.file
         self.offsets, self.lengths = offsets, lengths
@@ -53,12 +52,6 @@ class ModernRows:
         if batch.column(0).null_count or batch.column(1).null_count or values.null_count:
             raise CorruptFileError(f"partition {number} of the index has nulls", file=self.file, help=REMAKE)
         ids = batch.column(0).to_numpy()
-        if number not in self._checked:  # checked once, as files do not change
-            if len(np.unique(ids)) < len(ids):
-                raise CorruptFileError(
-                    f"partition {number} of the index has duplicate rows", file=self.file, help=REMAKE
-                )
-            self._checked.add(number)
         width = batch.schema.field(1).type.list_size
         codes = values.to_numpy(zero_copy_only=False)
         if self._bits is None:

@@ -17,16 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import FrozenBitMap
 
 from trilake.common.arguments import count, flag
-from trilake.common.text import columns_help
-from trilake.errors import InvalidArgumentError
+from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import Filter
-from trilake.lance.file.errors import UnknownColumnError, UnsupportedIndexError, WrongTypeError
-from trilake.lance.file.extensions import storage_array
+from trilake.lance.file.errors import UnsupportedIndexError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.index.ivf_first import REMAKE
 from trilake.lance.index.ivf_pq import distances
 from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
@@ -34,6 +32,7 @@ from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, by_fragme
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.scan.vectors import list_distances, valid_rows, vector_leaf, vector_type, vectors_in, vectors_of
 
 DISTANCE = "_distance"
 DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
@@ -60,6 +59,7 @@ class Nearest:
     refine_factor: rank this many times ``k`` rows again by their full vectors.
     distance_range: lower bound (inclusive) and upper bound (exclusive) of distances; ``None`` for no bound.
     batch: all query vectors, if there are several, with ``k`` rows for each; ``q`` is the first one.
+    together: all query vectors of a search in lists of vectors, see :func:`~trilake.lance.scan.vectors.list_distances`.
     """
 
     column: str
@@ -72,6 +72,7 @@ class Nearest:
     use_index: bool = True
     distance_range: DistanceRange = (None, None)
     batch: Floats | None = None
+    together: Floats | None = None
 
     @classmethod
     def of(
@@ -93,7 +94,9 @@ class Nearest:
 
         Raises ``InvalidArgumentError``.
         """
-        kind = vector_type(snapshot, column, bytes_too=True)
+        kind = vector_type(snapshot, column, bytes_too=True, lists_too=True)
+        in_lists = pa.types.is_list(kind)
+        kind = kind.value_type if in_lists else kind
         vectors, single = vectors_in(q)
         if vectors.shape[1] != kind.list_size:
             raise InvalidArgumentError(
@@ -125,8 +128,15 @@ class Nearest:
             refine_factor,
             use_index,
             _distance_range(distance_range),
-            None if single else vectors,
+            None if single or in_lists else vectors,
+            vectors if in_lists else None,
         )
+
+    def distances(self, column: pa.Array, metric: str) -> Floats:
+        """The distances of the vectors or lists of a column; NaN for those that are near nothing."""
+        if self.together is not None:
+            return list_distances(column, self.together, metric)
+        return distances(vectors_of(column, len(self.q)), self.q, metric)
 
     def in_range(self, distances: Floats) -> npt.NDArray[np.bool_] | None:
         """Which distances are in the range, and not NaN; ``None`` if all are."""
@@ -170,51 +180,6 @@ def _number(bound: Any) -> float:
         raise InvalidArgumentError(f"distance_range must contain numbers, got {bound!r}", help="pass numbers, or None")
     with np.errstate(over="ignore"):
         return float(np.float32(bound))  # distances are float32
-
-
-def vector_type(snapshot: Snapshot, column: str, *, bytes_too: bool = False) -> pa.DataType:
-    """The type of a vector column: of floating point numbers or, with ``bytes_too``, of bytes.
-
-    Raises ``UnknownColumnError``, and ``WrongTypeError`` for any other column.
-    """
-    field = snapshot.view.schema.find(column)
-    if field is None:
-        raise UnknownColumnError(f"{column} not found in schema", help=columns_help(column, snapshot.schema.names))
-    kind = field.arrow_type
-    is_list = pa.types.is_fixed_size_list(kind) and kind.list_size
-    if not is_list or not (pa.types.is_floating(kind.value_type) or (bytes_too and kind.value_type == pa.uint8())):
-        raise WrongTypeError(
-            f"the column must be a vector column, got type {kind}",
-            help="vectors are fixed-size lists of floating point numbers",
-            column=column,
-        )
-    return kind
-
-
-def vectors_in(q: Any) -> tuple[Floats, bool]:
-    """Convert one query vector or several to float32 rows; also return whether it is a single vector.
-
-    Raises ``InvalidArgumentError``, or ``WrongTypeError`` if it is not a vector.
-    """
-    if isinstance(q, pa.Scalar):
-        q = q.as_py()
-    if hasattr(q, "to_pylist"):
-        q = q.to_pylist()
-    if isinstance(q, str | bytes):
-        raise WrongTypeError(f"query vector must be list-like, got {type(q).__name__}")
-    try:
-        vectors = np.asarray(q, np.float32)
-    except (ValueError, TypeError) as e:
-        raise WrongTypeError(f"Query vectors should be an array of floats: {e}") from e
-    if q is None or not vectors.ndim:
-        raise WrongTypeError(f"Query vectors should be an array of floats, got {type(q).__name__}")
-    if vectors.ndim not in (1, 2):
-        raise InvalidArgumentError(
-            f"expected one query vector or a list of them, got an array of {vectors.ndim} dimensions"
-        )
-    if vectors.ndim == 2 and not len(vectors):
-        raise InvalidArgumentError("expected at least one query vector, got none", help="pass a vector")
-    return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
 
 
 def metric_name(metric: str | None) -> str | None:
@@ -265,8 +230,8 @@ def _nearest_rows(
     covered = [[r for r in readers if r.fragment.id in part.fragments] for part in parts]
     rest = [r for r in readers if not any(r in of_part for of_part in covered)]
     neighbours = _flat(snapshot, rest, nearest, metric, condition, plan.use_index)
-    # Distances of codes are not comparable with those of vectors.
-    exact = bool(rest or nearest.refine_factor)
+    # Distances of codes are not comparable with those of vectors, or of lists of vectors.
+    exact = bool(rest or nearest.refine_factor or nearest.together is not None)
     for part, of_part in zip(parts, covered, strict=True):
         if of_part:
             neighbours.append(_by_index(snapshot, plan, nearest, part, of_part, condition, metric if exact else None))
@@ -291,7 +256,10 @@ def _by_index(
     """Find the nearest rows of some fragments by an index; with the metric ``exact``, compare their vectors again."""
     # Rows below the distance range must not displace others.
     every = nearest.distance_range[0] is not None
-    many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
+    rows = sum(r.physical_rows for r in covered)
+    many = rows if every else nearest.k * (nearest.refine_factor or 1)
+    if nearest.together is not None:  # a row has several vectors
+        many *= -(-index.opened.num_rows // max(rows, 1))
     allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
     some = index.search(nearest, many, allowed)
     if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
@@ -299,6 +267,10 @@ def _by_index(
         of_covered = partial(in_fragments, snapshot, index.fragments)
         some = index.search(nearest, many, of_covered)
     snapshot.check_indexed(some[0])
+    if len(np.unique(some[0])) < len(some[0]):
+        raise CorruptFileError(
+            f"index {index.uuid} returns a row twice", help=REMAKE, file=snapshot.store.uri, version=snapshot.version
+        )
     return some if exact is None else (some[0], _exact(snapshot, nearest, some[0], exact))
 
 
@@ -311,7 +283,11 @@ class SearchIndex:
     fragments: FrozenBitMap
 
     def search(self, nearest: Nearest, many: int, allowed: Allowed | None) -> tuple[Ids, Floats]:
-        """Find the ``many`` nearest rows, in as many partitions as the search allows."""
+        """Find the ``many`` nearest rows, in as many partitions as the search allows; for lists, only their ids."""
+        if nearest.together is not None:
+            each = [self.search(replace(nearest, q=q, together=None), many, allowed)[0] for q in nearest.together]
+            ids = np.unique(np.concatenate(each))
+            return ids, np.full(len(ids), np.nan, np.float32)
         most = len(self.opened.model.centroids) if nearest.maximum_nprobes is None else nearest.maximum_nprobes
         return self.opened.search(
             nearest.q,
@@ -399,31 +375,7 @@ def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Float
     if not len(ids):
         return np.array([], np.float32)
     column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
-    return distances(vectors_of(vector_leaf(one_array(column)), len(nearest.q)), nearest.q, metric)
-
-
-def vector_leaf(column: pa.Array) -> pa.Array:
-    """The vectors of a column, or of the only field at each level of structs."""
-    column = storage_array(column)
-    while pa.types.is_struct(column.type):
-        column = storage_array(pc.struct_field(column, 0))
-    return column
-
-
-def vectors_of(column: pa.Array, size: int) -> Floats:
-    """The vectors of a column, shape (rows, size); a null is NaN, which is near nothing."""
-    values = column.flatten().to_numpy(zero_copy_only=False)  # without the items of nulls
-    vectors: Floats = values.reshape(-1, size).astype(np.float32, copy=False)
-    if not column.null_count:
-        return vectors
-    whole = np.full((len(column), size), np.nan, np.float32)
-    whole[_valid(column)] = vectors
-    return whole
-
-
-def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+    return nearest.distances(vector_leaf(one_array(column)), metric)
 
 
 def _flat(
@@ -448,7 +400,7 @@ def _flat(
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
         batches = reader.read_batches(projection, chunk.start, chunk.stop)
         arrays = [vector_leaf(snapshot.view.show(b, columns).column(0)) for b in batches]
-        parts = [distances(vectors_of(c, len(nearest.q)), nearest.q, metric) for c in arrays]
+        parts = [nearest.distances(array, metric) for array in arrays]
         nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
         if condition is not None:
@@ -457,7 +409,7 @@ def _flat(
         if within is not None:
             keep = within if keep is None else keep & within
         if any(c.null_count for c in arrays):  # rows without a vector never match
-            valid = np.concatenate([_valid(c) for c in arrays])
+            valid = np.concatenate([valid_rows(c) for c in arrays])
             keep = valid if keep is None else keep & valid
         if keep is not None:
             at, nearness = at[keep], nearness[keep]
