@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from trilake.common.arrow_types import leaf_count, mapped, parts, types_in, with_parts
+from trilake.common.arrow_types import leaf_count, mapped, nulls, parts, types_in, with_parts
 
 _FIELD = pa.field("x", pa.int8(), False, {"k": "v"})
 _NESTED = [
@@ -34,3 +35,14 @@ def test_transform_keeps_unchanged_parts(t: pa.DataType) -> None:
 def test_types_are_visited_parents_first() -> None:
     inner = pa.struct([("a", pa.int8())])
     assert list(types_in(pa.list_(inner))) == [pa.list_(inner), inner, pa.int8()]
+
+
+@pytest.mark.parametrize("t", [*_NESTED, pa.struct([("s", _NESTED[0])]), pa.int8(), pa.null()], ids=str)
+def test_nulls_of_any_type_can_be_written(t: pa.DataType) -> None:
+    array = nulls(2, t)
+    assert array.to_pylist() == [None, None]
+    assert array.type == t
+    array.validate(full=True)
+    if not any(kind in str(t) for kind in ("view", "fixed_size")):
+        pq.write_table(pa.table({"c": array}), pa.BufferOutputStream())
+    assert len(nulls(0, t)) == 0

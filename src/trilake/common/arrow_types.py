@@ -104,6 +104,20 @@ def types_in(t: pa.DataType) -> Iterator[pa.DataType]:
         yield from types_in(f.type)
 
 
+def nulls(length: int, t: pa.DataType) -> pa.Array:
+    """Nulls like ``pa.nulls``, but with empty values in the required fields of null structs, such as variants.
+
+    pyarrow 26 writes and casts a null struct only if its required fields are not null.
+
+    >>> parts = pa.struct([pa.field("a", pa.int8(), False)])
+    >>> pa.nulls(2, parts).field("a").null_count, nulls(2, parts).field("a").null_count
+    (2, 0)
+    """
+    if not parts(t):
+        return pa.nulls(length, t)
+    return pa.array([None], t).take(np.zeros(length, np.int64))
+
+
 def leaf_count(t: pa.DataType) -> int:
     """The number of Parquet columns for a type."""
     return sum(not parts(inner) for inner in types_in(t))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import nulls
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.terms import casts, engine
 from trilake.expr.terms import datatypes as types
@@ -223,7 +224,7 @@ def evaluate_all(expressions: Sequence[Expression], rows: pa.RecordBatch | pa.Ta
 def _without_engine(expression: Expression, rows: Rows) -> pa.ChunkedArray | None:
     if expression.constant is not None:
         value = expression.constant
-        array = pa.repeat(value, len(rows)) if value.is_valid else pa.nulls(len(rows), expression.type)
+        array = pa.repeat(value, len(rows)) if value.is_valid else nulls(len(rows), expression.type)
         return pa.chunked_array([array], expression.type)
     if expression.column is not None:
         return _as_type(rows.column(expression.column), expression)
@@ -247,7 +248,11 @@ def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArra
 
 
 def _as_type(values: pa.ChunkedArray, expression: Expression) -> pa.ChunkedArray:
-    return values if values.type == expression.type else values.cast(expression.type)
+    if values.type == expression.type:
+        return values
+    if values.null_count == len(values):
+        return pa.chunked_array([nulls(len(values), expression.type)])
+    return values.cast(expression.type)
 
 
 # --- conditions on an expression, implied by conditions on its column -------------------------------------------------

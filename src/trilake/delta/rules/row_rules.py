@@ -19,6 +19,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import nulls
 from trilake.common.text import quote_name
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import Length, apply_length, length_rule
@@ -317,7 +318,7 @@ class RowPipeline:
         for name, value in self.rules.defaults.items():
             if name not in columns:
                 target = self.rules.schema.field(name).type.arrow
-                columns[name] = pa.repeat(value, batch.num_rows) if value.is_valid else pa.nulls(batch.num_rows, target)
+                columns[name] = pa.repeat(value, batch.num_rows) if value.is_valid else nulls(batch.num_rows, target)
         return columns
 
     def _fill_identities(self, columns: dict[str, pa.Array], count: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arrow_types import is_list
+from trilake.common.arrow_types import is_list, nulls
 from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
@@ -196,7 +196,7 @@ def assign_columns(batch: pa.RecordBatch, target: StructType) -> dict[str, pa.Ar
 def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructType) -> pa.RecordBatch:
     """Columns of the table as a batch; missing ones are null.  Nullability is not enforced yet."""
     arrays = [
-        pa.nulls(num_rows, f.type.arrow) if array is None else array
+        nulls(num_rows, f.type.arrow) if array is None else array
         for f, array in zip(target.fields, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([pa.field(f.name, f.type.arrow) for f in target.fields]))
@@ -220,8 +220,8 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = decode_dictionary(array)
-    if array.null_count == len(array) and not needs_mark(target):
-        return pa.nulls(len(array), type_)  # of any type, since Spark's void may arrive as another type
+    if array.null_count == len(array):
+        return nulls(len(array), type_)  # of any type, since Spark's void may arrive as another type
     array = plain_array(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
@@ -285,7 +285,7 @@ def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
     check_fields(pa.struct([f.with_type(pa.null()) for f in array.type]), target, path, fill=True)
     lowered = {f.name.lower(): i for i, f in enumerate(array.type)}
     children = [
-        pa.nulls(len(array), f.type.arrow)
+        nulls(len(array), f.type.arrow)
         if (i := lowered.get(f.name.lower())) is None
         else assign_array(array.field(i), f.type, f"{path}.{f.name}")
         for f in target.fields

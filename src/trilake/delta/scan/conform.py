@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import nulls
 from trilake.delta.protocol.schema import (
     DataType,
     MapType,
@@ -73,7 +74,7 @@ def conform_array(array: pa.Array, target: DataType, resolver: Resolver, path: s
     if isinstance(target, PrimitiveType):
         return _leaf(array, target, path)
     if pa.types.is_null(array.type):
-        return pa.nulls(len(array), target.arrow)
+        return nulls(len(array), target.arrow)
     if isinstance(target, StructType):
         return _struct(array, target, resolver, path)
     array = plain_array(list_of_view(array) if pa.types.is_fixed_size_list(array.type) else array)
@@ -100,14 +101,14 @@ def _struct(array: pa.Array, target: StructType, resolver: Resolver, path: str) 
     children = []
     for f, i in zip(target.fields, resolver.places(target.fields, candidates), strict=True):
         if i is None:
-            children.append(pa.nulls(len(array), f.type.arrow))
+            children.append(nulls(len(array), f.type.arrow))
         else:
             children.append(conform_array(array.field(i), f.type, resolver, f"{path}.{f.name}"))
     # A null struct is not a struct of nulls: carry the parent's validity over.
     mask = array.is_null() if array.null_count else None
     fields = [pa.field(f.name, f.type.arrow, True) for f in target.fields]
     if not fields:
-        return pa.nulls(len(array), target.arrow)
+        return nulls(len(array), target.arrow)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
@@ -181,7 +182,7 @@ def conform_batch(
             arrays.append(_repeat(constants[f.name], batch.num_rows))
             continue
         if i is None:
-            arrays.append(pa.nulls(batch.num_rows, f.type.arrow))
+            arrays.append(nulls(batch.num_rows, f.type.arrow))
         else:
             array = conform_array(batch.column(i), f.type, resolver, f.name)
             arrays.append(as_nullable(array, f.type.arrow))
@@ -198,7 +199,7 @@ def as_nullable(array: pa.Array, type_: pa.DataType) -> pa.Array:
 def _repeat(value: pa.Scalar | pa.Array, length: int) -> pa.Array:
     if isinstance(value, pa.Array):
         return value
-    return pa.repeat(value, length) if value.is_valid else pa.nulls(length, value.type)
+    return pa.repeat(value, length) if value.is_valid else nulls(length, value.type)
 
 
 def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resolver: Resolver) -> list[int]:

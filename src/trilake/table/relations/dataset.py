@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from trilake.common.arrow_types import mapped
+from trilake.common.arrow_types import mapped, nulls
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
 
 
@@ -143,7 +143,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         for field in schema:
             try:
                 has = field.name in rows.column_names
-                columns.append(rows[field.name].cast(field.type) if has else pa.nulls(rows.num_rows, field.type))
+                columns.append(rows[field.name].cast(field.type) if has else nulls(rows.num_rows, field.type))
             except pa.ArrowException as e:
                 raise InvalidArgumentError(
                     f"column {field.name} of type {self.schema.field(field.name).type} cannot be cast to {field.type}:"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import deltalake
 import pyarrow as pa
 import pytest
 
 import trilake
+
+#: A variant as other libraries show it.
+_PARTS = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
+_SEVEN = {"value": b"\x0c\x07", "metadata": b"\x01\0\0"}
 
 
 @pytest.mark.parametrize(
@@ -34,3 +39,35 @@ def test_unmarked_variants_are_written_to_variant_columns(names: list[str], kind
     assert trilake.open(tmp_path).to_arrow().num_rows == 4
     trilake.write(given, tmp_path, mode="overwrite", schema_mode="overwrite")
     assert "variant" not in trilake.open(tmp_path).metadata.schema_string, "they take the type of the rows"
+
+
+@pytest.mark.parametrize("kind", ["variant", "struct<v: variant, n: int>", "struct<s: struct<v: variant>>"])
+@pytest.mark.parametrize("data_format", ["parquet", "lance"])
+def test_missing_variants_are_null(kind: str, data_format: str) -> None:
+    uri = f"memory://variants-{uuid4()}"
+    trilake.create(uri, {"id": "bigint", "c": kind}, data_format=data_format)
+    trilake.write(pa.table({"id": [1]}), uri, mode="append")
+    trilake.write(pa.table({"id": [2], "c": pa.nulls(1)}), uri, mode="append")
+    table = trilake.open(uri)
+    table.update({"c": "NULL"}, "id = 2")
+    merge = table.merge(pa.table({"id": [2, 3, 4]}), "t.id = s.id", "s", "t").when_matched_update({"c": "NULL"})
+    merge = merge.when_not_matched_insert({"id": "s.id"}, "s.id = 3")
+    merge.when_not_matched_insert({"id": "s.id", "c": "NULL"}).execute()
+    assert table.refresh().to_arrow().sort_by("id").to_pylist() == [{"id": n, "c": None} for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("properties", [{}, {"delta.enableDeletionVectors": "true"}])
+def test_new_variant_columns_of_rewritten_files_are_null(properties: dict[str, str]) -> None:
+    uri = f"memory://variants-{uuid4()}"
+    trilake.write(pa.table({"id": [1, 2, 3]}), uri, properties=properties)
+    trilake.alter(uri).add_columns({"c": "variant", "s": "struct<v: variant>"})
+    table = trilake.open(uri)
+    table.update({"id": "id + 10"}, "id = 1")
+    table.delete("id = 2")
+    trilake.write(pa.table({"id": [4], "c": pa.array([_SEVEN], _PARTS)}), uri, mode="append")
+    table.optimize()
+    assert table.refresh().to_arrow().sort_by("id").to_pylist() == [
+        {"id": 3, "c": None, "s": None},
+        {"id": 4, "c": _SEVEN, "s": None},
+        {"id": 11, "c": None, "s": None},
+    ]

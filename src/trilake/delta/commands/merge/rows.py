@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import nulls
 from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import (
     VISIBLE,
@@ -186,7 +187,7 @@ class RowClause:
                 return self._from_target(field.type, path, rows)
             case Parts(fields, null_with):
                 return self._struct(fields, null_with, field, path, rows, values)
-        return pa.nulls(rows.count, field.type.arrow)
+        return nulls(rows.count, field.type.arrow)
 
     def _struct(
         self,
@@ -213,7 +214,7 @@ class RowClause:
         for name in path:
             at = here.get_field_index(name) if isinstance(here, pa.Schema | pa.StructType) else -1
             if at < 0:
-                return pa.nulls(rows.count, type_.arrow)
+                return nulls(rows.count, type_.arrow)
             here = here.field(at).type
         return _flat(rows.column("target", path))
 

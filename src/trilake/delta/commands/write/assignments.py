@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import nulls
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, is_spatial
 from trilake.delta.protocol.schema_edit import format_path, parse_path, spelled, type_at
@@ -157,7 +158,7 @@ class Assignments:
             if isinstance(value, Expression):
                 array = next(computed).combine_chunks()
             else:
-                array = pa.repeat(value, rows.num_rows) if value.is_valid else pa.nulls(rows.num_rows, value.type)
+                array = pa.repeat(value, rows.num_rows) if value.is_valid else nulls(rows.num_rows, value.type)
             new[target.path] = assign_array(array, target.type, target.name)
         columns = [
             _with(column, (name,), self.schema.find(name), new)
