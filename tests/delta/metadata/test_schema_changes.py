@@ -92,6 +92,8 @@ def test_added_columns_are_null_and_accept_values(properties: Mapping[str, str] 
             {},
             "is a generated or identity column",
         ),
+        ([pa.field("a", pa.int64(), metadata={"delta.identity.start": "1"})], {}, "is a generated or identity column"),
+        (pa.schema([pa.field("a", pa.int64(), metadata={"CURRENT_DEFAULT": "1"})]), {}, "has a default"),
         ({}, {}, "no columns"),
         ("a int", {}, "list of fields"),
         (["a"], {}, "not a field"),

@@ -72,7 +72,7 @@ def test_new_columns_keep_their_field_metadata(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(pa.table({"a": [1]}), path, properties={"delta.columnMapping.mode": "name"})
     trilake.alter(path).add_columns(
-        [pa.field("b", pa.string(), metadata={"comment": "bee", "delta.identity.step": "1"})]
+        [pa.field("b", pa.string(), metadata={"comment": "bee", "delta.columnMapping.id": "7"})]
     )
     fields = [pa.field("a", pa.int64()), pa.field("c", pa.int64(), metadata={"comment": "see"})]
     trilake.write(pa.table({"a": [1], "c": [1]}).cast(pa.schema(fields)), path, mode="append", schema_mode="merge")

@@ -36,8 +36,11 @@ from trilake.delta.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
+    check_distinct,
     from_arrow,
+    marked,
     paired,
+    parse_schema,
     with_parts,
 )
 from trilake.delta.protocol.schema_edit import (
@@ -53,9 +56,18 @@ from trilake.delta.protocol.schema_edit import (
 )
 from trilake.delta.protocol.sql_types import parse_sql_type, with_limits, without_limits
 from trilake.delta.protocol.voids import has_void, is_void
-from trilake.delta.rules.defaults import JudgeDefault
+from trilake.delta.rules.defaults import CURRENT_DEFAULT, JudgeDefault
 from trilake.delta.rules.dependents import check_free_of_rules
-from trilake.delta.rules.identity import IdentityColumn, identity_columns, updated_schema
+from trilake.delta.rules.identity import (
+    ALLOW_EXPLICIT_INSERT,
+    IdentityColumn,
+    identity_columns,
+    identity_metadata,
+    updated_schema,
+)
+from trilake.delta.rules.identity import START as IDENTITY_START
+from trilake.delta.rules.identity import STEP as IDENTITY_STEP
+from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, stating
 
 #: Numeric types; Spark casts each of them to the later ones without loss.
@@ -369,6 +381,8 @@ TypeLike: TypeAlias = str | pa.DataType | DataType
 #: Columns: a schema, fields, or types by path; also schemas and fields of libraries with Arrow's interface, such as
 #: deltalake.
 ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
+#: The field metadata for rules about missing values.
+RULES = (GENERATION_EXPRESSION, CURRENT_DEFAULT, IDENTITY_START, IDENTITY_STEP, ALLOW_EXPLICIT_INSERT)
 
 
 def new_field(name: str, kind: TypeLike) -> StructField:
@@ -392,11 +406,11 @@ def as_arrow(columns: Any) -> Any:
     """Convert a schema or fields of another library to Arrow; return everything else unchanged."""
     if _of_others(columns):
         try:
-            return pa.schema(columns)
+            return pa.schema(_marked_fields(pa.schema(columns), columns))
         except pa.ArrowInvalid:
             return columns  # one field, or one type
     if isinstance(columns, Iterable) and not isinstance(columns, str | Mapping | pa.Schema):
-        return [pa.field(f) if _of_others(f) else f for f in columns]
+        return [_marked_fields([pa.field(f)], f)[0] if _of_others(f) else f for f in columns]
     return columns
 
 
@@ -404,11 +418,43 @@ def _of_others(value: object) -> bool:
     return hasattr(value, "__arrow_c_schema__") and not isinstance(value, pa.Schema | pa.Field | pa.DataType)
 
 
+def _marked_fields(fields: Iterable[pa.Field], source: Any) -> list[pa.Field]:
+    """The fields, marked with the types that Arrow lacks if ``source`` is a schema or field of deltalake."""
+    if not hasattr(source, "to_json"):
+        return list(fields)
+    described = orjson.loads(source.to_json())
+    schema = {"type": "struct", "fields": [described] if "name" in described else described["fields"]}
+    types = parse_schema(orjson.dumps(schema).decode()).fields
+    return [marked(f, column.type) for f, column in zip(fields, types, strict=True)]
+
+
+def _column(f: pa.Field) -> StructField:
+    """The column of an Arrow field, with the rule for missing values that its metadata has under the protocol's keys.
+
+    Raises ``InvalidArgumentError`` for an invalid rule.
+    """
+    column = from_arrow(pa.schema([f])).fields[0]
+    notes = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (f.metadata or {}).items()}
+    rules: dict[str, Any] = {k: notes[k] for k in (CURRENT_DEFAULT, GENERATION_EXPRESSION) if k in notes}
+    if IDENTITY_START in notes or IDENTITY_STEP in notes:
+        numbers = [notes.get(k, "1") for k in (IDENTITY_START, IDENTITY_STEP)]
+        try:
+            start, step = map(int, numbers)
+        except ValueError as e:
+            raise InvalidArgumentError(
+                f"start and step of identity column {f.name!r} must be integers, got {numbers}", column=f.name
+            ) from e
+        explicit = notes.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true"
+        rules = identity_metadata(start, step, explicit=explicit)
+    return replace(column, metadata={**column.metadata, **rules})
+
+
 def new_columns(columns: ColumnsLike) -> list[NewColumn]:
     """The columns, each with the path of its parent.  Raises ``InvalidArgumentError`` for anything else."""
     columns = as_arrow(columns)
     if isinstance(columns, pa.Schema):
-        return [NewColumn(f) for f in from_arrow(columns).fields]
+        check_distinct(columns.names)
+        return [NewColumn(_column(f)) for f in columns]
     if isinstance(columns, StructType):
         return [NewColumn(f) for f in columns.fields]
     if isinstance(columns, Mapping):
@@ -422,7 +468,7 @@ def new_columns(columns: ColumnsLike) -> list[NewColumn]:
     out = []
     for f in columns:
         if isinstance(f, pa.Field):
-            out.append(NewColumn(from_arrow(pa.schema([f])).fields[0]))
+            out.append(NewColumn(_column(f)))
         elif isinstance(f, StructField):
             out.append(NewColumn(f))
         else:

@@ -7,6 +7,7 @@ import decimal
 import math
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
@@ -154,6 +155,8 @@ def test_partition_columns_accept_many_forms() -> None:
     assert given_columns({"a": "int", "`b c`": pa.date32()}) == expected
     assert given_columns(pa.schema([("a", pa.int32()), ("b c", pa.date32())])) == expected
     assert given_columns(StructType(tuple(expected))) == expected
+    described = deltalake.Schema([deltalake.Field("a", "integer", metadata={"CURRENT_DEFAULT": "1"})])
+    assert given_columns(described) == expected[:1], "folders name all values, so a default has no effect"
     assert (given_columns(None), given_columns(""), given_columns("a"), given_columns(["a", "b c"])) == (
         None,
         [],

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import deltalake
 import orjson
 import pyarrow as pa
 import pytest
@@ -87,6 +88,26 @@ def test_arrow_field_metadata_defines_column_rules(given: str) -> None:
     ]
     with pytest.raises(InvalidArgumentError, match="identity column"):
         trilake.create(f"{uri}-x", pa.schema([pa.field("id", pa.int64(), metadata={"delta.identity.step": "x"})]))
+
+
+def test_schemas_of_deltalake_keep_types_that_arrow_lacks() -> None:
+    variant, number = deltalake.schema.VariantType(), deltalake.schema.PrimitiveType("decimal(5,2)")
+    nested = deltalake.schema.StructType([deltalake.Field("v", variant), deltalake.Field("n", number)])
+    fields = [
+        deltalake.Field("id", "long", nullable=False),
+        deltalake.Field("v", variant, metadata={"comment": "any"}),
+        deltalake.Field("s", nested),
+        deltalake.Field("l", deltalake.schema.ArrayType(variant, True)),
+    ]
+    uri = f"memory://create-deltalake-{uuid4()}"
+    schema = deltalake.Schema(fields)
+    trilake.create(uri, schema)
+    assert trilake.open(uri).metadata.schema_string == schema.to_json()
+    trilake.create(uri, fields, mode="create_or_replace")
+    trilake.alter(uri).add_columns([deltalake.Field("more", variant)])
+    created = trilake.open(uri)
+    assert [f.name for f in created.metadata.schema.fields if str(f.type) == "variant"] == ["v", "more"]
+    assert "variantType" in (created.protocol.reader_features or ())
 
 
 def test_arguments_override_field_metadata() -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.metadata.column_changes import TypeLike, new_columns
+from trilake.delta.metadata.column_changes import RULES, TypeLike, as_arrow, new_columns
 from trilake.delta.protocol.partitions import HIVE_NULL, can_partition, format_values, parse_values
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.sql_types import parse_sql_type
@@ -236,6 +236,7 @@ def given_columns(
     """
     if columns is None:
         return None
+    columns = as_arrow(columns)
     if isinstance(columns, str):
         if not re.search(r"[\s,:`]", columns.strip()):
             return [columns.strip()] if columns.strip() else []
@@ -243,7 +244,7 @@ def given_columns(
         assert isinstance(struct, StructType)
         return list(struct.fields)
     if isinstance(columns, pa.Schema | StructType | Mapping):
-        return [c.field for c in new_columns(columns)]
+        return [_without_rule(c.field) for c in new_columns(columns)]
     value: object = columns
     listed = [c for c in value if isinstance(c, str | StructField)] if isinstance(value, list | tuple) else []
     if not isinstance(value, list | tuple) or len(listed) != len(value):
@@ -252,3 +253,8 @@ def given_columns(
             help="pass them in the order of the folders, such as ['year', 'month'] or {'year': 'int'}",
         )
     return listed
+
+
+def _without_rule(f: StructField) -> StructField:
+    """The column without a rule for missing values: the folders name all values."""
+    return replace(f, metadata={k: v for k, v in f.metadata.items() if k not in RULES})

@@ -7,7 +7,7 @@ columns), by partitioning or clustering, by properties and by a comment.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN, chosen_clustering, clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.metadata.column_changes import ColumnsLike, as_arrow, new_columns
+from trilake.delta.metadata.column_changes import RULES, ColumnsLike, new_columns
 from trilake.delta.metadata.property_changes import add_constraint, prepared, with_required
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
@@ -35,9 +35,8 @@ from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.constraints import OF_NEW_TABLE
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
-from trilake.delta.rules.identity import ALLOW_EXPLICIT_INSERT, identity_columns, identity_metadata
 from trilake.delta.rules.identity import START as IDENTITY_START
-from trilake.delta.rules.identity import STEP as IDENTITY_STEP
+from trilake.delta.rules.identity import identity_columns, identity_metadata
 from trilake.delta.scan.generated import (
     GENERATION_EXPRESSION,
     generated_columns,
@@ -48,8 +47,6 @@ from trilake.delta.scan.generated import (
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, stating
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
-#: The field metadata for rules about missing values.
-_RULES = (GENERATION_EXPRESSION, CURRENT_DEFAULT, IDENTITY_START, IDENTITY_STEP, ALLOW_EXPLICIT_INSERT)
 #: The condition of a location with other files.
 NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")
@@ -134,7 +131,6 @@ def with_rules(
     Arrow fields, such as those of deltalake, may have the rules in their metadata, with the protocol's keys.  Raises
     ``InvalidArgumentError`` for a rule of an unknown column, and for two rules of one column.
     """
-    columns = as_arrow(columns)
     steps = _steps(identity)
     if explicit and not steps:
         raise InvalidArgumentError(
@@ -146,8 +142,6 @@ def with_rules(
         {n: identity_metadata(start, step, explicit=explicit) for n, (start, step) in steps.items()},
         {n: {CURRENT_DEFAULT: sql} for n, sql in defaults.items()},
     )
-    with_rule = {n.lower() for kind in kinds for n in kind}
-    noted = {n: rule for n, rule in _noted_rules(columns) if n.lower() not in with_rule}
     new = new_columns(columns)
     nested = [c for c in new if c.parent]
     if nested:
@@ -156,7 +150,7 @@ def with_rules(
             help="give the type of the whole column, such as struct<a: int>",
         )
     schema = StructType(tuple(c.field for c in new))
-    for kind in (noted, *kinds):
+    for kind in kinds:
         for name, metadata in kind.items():
             column = schema.find(name)
             if column is None:
@@ -170,24 +164,11 @@ def with_rules(
                     column=column.name,
                 )
             rules[column.name] = metadata
-    return StructType(tuple(replace(f, metadata={**f.metadata, **rules.get(f.name, {})}) for f in schema.fields))
+    return StructType(tuple(_with_rule(f, rules[f.name]) if f.name in rules else f for f in schema.fields))
 
 
-def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    for f in columns if isinstance(columns, pa.Schema | list) else ():
-        notes = (f.metadata or {}) if isinstance(f, pa.Field) else {}
-        rules = {k: notes[k.encode()].decode() for k in _RULES if k.encode() in notes}
-        if IDENTITY_START in rules or IDENTITY_STEP in rules:
-            try:
-                start, step = (int(rules.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
-            except ValueError as e:
-                raise InvalidArgumentError(
-                    f"start and step of identity column {f.name!r} must be integers, got {rules}", column=f.name
-                ) from e
-            explicit = rules.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true"
-            yield f.name, identity_metadata(start, step, explicit=explicit)
-        else:
-            yield from ((f.name, {k: rules[k]}) for k in (CURRENT_DEFAULT, GENERATION_EXPRESSION) if k in rules)
+def _with_rule(f: StructField, rule: Mapping[str, Any]) -> StructField:
+    return replace(f, metadata={**{k: v for k, v in f.metadata.items() if k not in RULES}, **rule})
 
 
 def create_table(log: DeltaLog, table: TableDescription, *, mode: CreateMode = "create") -> CreateResult:
