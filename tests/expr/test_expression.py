@@ -123,6 +123,26 @@ def test_failing_row_names_the_expression() -> None:
         evaluate_all([good, bad], rows)
 
 
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        (
+            "s.n",
+            "s.n fails on a row: Type bigint with value 300 can't be cast because the value is out of range for the",
+        ),
+        ("s.n * s.n", "Type bigint with value 90000 can't be cast"),
+        ("s.small + s.small", r"Overflow in addition of tinyint \(127 \+ 127\) \(column: s.small\)"),
+    ],
+)
+def test_overflow_names_spark_types_and_the_whole_column(sql: str, says: str) -> None:
+    kind = pa.struct([("n", pa.int64()), ("small", pa.int8())])
+    rows = pa.table({"s": pa.array([{"n": 300, "small": 127}], kind)})
+    with pytest.raises(ExpressionError, match=says) as caught:
+        parse_expression(sql, rows.schema).cast(pa.int8()).evaluate(rows)
+    assert "column c" not in str(caught.value)
+    assert "(column: s." in str(caught.value)
+
+
 def test_evaluate_all_equals_single_evaluation() -> None:
     texts = ["n + 1", "n", "upper(s)", "7", "date_format(ts, 'yyyy-MM')", "st.a * 2"]
     expressions = [parse_expression(t, ROWS.schema) for t in texts]

@@ -243,7 +243,7 @@ def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArra
         raise ExpressionError(
             f"{expressions[0].source} fails on a row: {error.message}",
             help="fix the row, or use CASE or a try_ function",
-            column=", ".join(sorted(expressions[0].columns)) or None,
+            column=", ".join(sorted(".".join(path) for path in expressions[0].paths)) or None,
         ) from error
 
 

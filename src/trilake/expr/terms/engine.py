@@ -89,6 +89,21 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+#: Spark's names of DuckDB's integers, in messages about values.
+_INTEGERS = {"8": "tinyint", "16": "smallint", "32": "int", "64": "bigint"}
+
+
+def _in_spark_words(message: str) -> str:
+    """A message about a value without the names of generated columns, and with Spark's types.
+
+    >>> _in_spark_words("Overflow in addition of INT32 (2147483647 + 1)!")
+    'Overflow in addition of int (2147483647 + 1)'
+    """
+    message = re.sub(r" when casting from source column \w+$", "", message)
+    message = re.sub(r"(\)|range)!$", r"\1", message)
+    return re.sub(r"\b([Tt]ype|of) INT(8|16|32|64)\b", lambda m: f"{m[1]} {_INTEGERS[m[2]]}", message)
+
+
 def first_line(error: Exception) -> str:
     """DuckDB's error message without the category: ``Conversion Error: ...``."""
     return re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error).split("\n", 1)[0])
@@ -117,7 +132,7 @@ def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.Du
                 cursor.register(name, data)
             yield cursor
         except duckdb.Error as error:
-            raise QueryError(first_line(error)) from error
+            raise QueryError(_in_spark_words(first_line(error))) from error
 
 
 def query(sql: str, **tables: pa.Table) -> pa.Table:
