@@ -157,13 +157,15 @@ class ArrowDeltaTable(Table):
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row per data file with its statistics; see :meth:`trilake.table.table.Table.files`."""
+        from trilake.delta.protocol.partitions import partition_fields, partitions_by_name
         from trilake.delta.scan.statistics import record_counts
 
         adds = self._scan(None, filter).files
+        partitions = partition_fields(self._opened.schema, self._opened.metadata.partition_columns)
         return pa.table(
             {
                 "path": decoded_paths(adds["path"]),
-                "partition_values": adds["partitionValues"],
+                "partition_values": partitions_by_name(adds["partitionValues"], partitions),
                 "size": adds["size"],
                 "modification_time": adds["modificationTime"].cast(pa.timestamp("ms", "UTC")),
                 "num_records": record_counts(adds, self.log.engine.query),

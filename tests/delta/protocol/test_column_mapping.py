@@ -6,11 +6,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import trilake
 from tests.delta.tables import LONG_A, Action, fresh_id, protocol, table_of
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import (
@@ -247,3 +249,21 @@ def test_rows_with_another_structure_are_rejected() -> None:
     for wrong in (pa.table({"s": [{"y": "a", "x": 1}]}), pa.table({"s": [1]}), pa.table({"l": [[1]]})):
         with pytest.raises(InvalidArgumentError, match="but the table has struct"):
             to_physical(wrong, schema, "name")
+
+
+@pytest.mark.parametrize("mode", ["none", "name", "id"])
+def test_listed_files_have_partition_values_by_column_name(mode: str) -> None:
+    uri = f"memory://{uuid4()}"
+    rows = pa.table({"n": [1, 2, 3], "p": ["a", None, "c"], "q": [7, 8, 9]})
+    trilake.write(rows, uri, partition_by=["q", "p"], properties={"delta.columnMapping.mode": mode})
+    if mode != "none":
+        trilake.alter(uri).rename_column("q", "Q r")
+    table = trilake.open(uri)
+    name = "q" if mode == "none" else "Q r"
+    assert sorted(table.files()["partition_values"].to_pylist()) == [
+        [(name, "7"), ("p", "a")],
+        [(name, "8"), ("p", None)],
+        [(name, "9"), ("p", "c")],
+    ]
+    assert table.files(f"`{name}` = 9")["partition_values"].to_pylist() == [[(name, "9"), ("p", "c")]]
+    assert table.files("p = 'x'").num_rows == 0

@@ -37,6 +37,20 @@ def partition_strings(maps: pa.ChunkedArray, fields: Sequence[StructField]) -> l
     return [pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first") for f in fields]
 
 
+def partitions_by_name(maps: pa.ChunkedArray, fields: Sequence[StructField]) -> pa.ChunkedArray:
+    """``partitionValues`` with the columns' names as keys instead of their physical names."""
+    if not len(maps) or all(f.physical_name == f.name for f in fields):
+        return maps
+    rows, count = len(maps), len(fields)
+    strings = pa.chunked_array([c for column in partition_strings(maps, fields) for c in column.chunks])
+    place = np.arange(rows * count)
+    keys = pa.array([f.name for f in fields]).take(place % count)
+    values = strings.combine_chunks().take(place % count * rows + place // count)
+    return pa.chunked_array(
+        [pa.MapArray.from_arrays(np.arange(0, rows * count + 1, count, dtype=np.int32), keys, values)]
+    )
+
+
 def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructField]:
     """The fields of the partition columns, in partitioning order."""
     return [schema.field(n) for n in names]
