@@ -40,6 +40,7 @@ def create(
     data_format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     allow_foreign_files: bool = False,
+    user_metadata: str | None = None,
 ) -> int:
     """Create a Delta table without rows, in one commit; return its version.
 
@@ -60,6 +61,7 @@ def create(
     data_format: format of the data files: ``"parquet"`` (the default), ``"lance"`` or ``"trevni"``.
     storage_options: credentials, region and endpoint of an object store.
     allow_foreign_files: create the table in a folder with other files, which its readers do not see.
+    user_metadata: a string for the history.
 
     Raises ``TableExistsError``, ``TableNotFoundError``, ``InvalidArgumentError`` or ``ExpressionError``.
 
@@ -85,17 +87,21 @@ def create(
         schema, partitions, dict(properties or {}), comment, clustering, data_format=data_format
     )
     store = open_store(uri, allowing_foreign(storage_options, allow_foreign_files))
-    return create_table(DeltaLog(store, standard_engine()), description, mode=mode).version
+    log = DeltaLog(store, standard_engine(), user_metadata=user_metadata)
+    return create_table(log, description, mode=mode).version
 
 
 @checked
-def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Alter:
+def alter(
+    uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None, user_metadata: str | None = None
+) -> Alter:
     """Change the columns, constraints, properties and features of a Delta table: each method is one commit.
 
     Parameters
     ----------
     uri: location of the table.
     storage_options: credentials, region and endpoint of an object store.
+    user_metadata: a string for the history, of each change.
 
     Raises ``TableNotFoundError`` if there is no Delta table.
 
@@ -109,11 +115,13 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
     """
     from trilake.delta.commands.alter.alter_table import Alter
 
-    return Alter(_existing(uri, storage_options))
+    return Alter(_existing(uri, storage_options, user_metadata))
 
 
-def _existing(uri: str | PathLike[str], storage_options: Mapping[str, str] | None) -> DeltaLog:
-    log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine())
+def _existing(
+    uri: str | PathLike[str], storage_options: Mapping[str, str] | None, user_metadata: str | None = None
+) -> DeltaLog:
+    log = DeltaLog(open_store(uri, dict(storage_options or {})), standard_engine(), user_metadata=user_metadata)
     if not log.exists():
         help = "check the path, or create a table there with trilake.create"
         raise TableNotFoundError("no Delta table found", help=help, file=log.store.uri)
@@ -129,6 +137,7 @@ def convert_to_delta(
     collect_stats: bool = True,
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
+    user_metadata: str | None = None,
 ) -> ConvertResult:
     """Convert a folder of Parquet files, or an Iceberg table, to a Delta table in place; no file is rewritten.
 
@@ -141,6 +150,7 @@ def convert_to_delta(
     collect_stats: whether the statistics of the files are added to the log.
     properties: table properties.
     storage_options: credentials, region and endpoint of an object store.
+    user_metadata: a string for the history.
 
     For an Iceberg table (versions 1 and 2; needs ``trilake[iceberg]``), the newest metadata file in ``metadata/``
     lists the live files.  Columns are mapped by their field ids, identity transforms become partition columns, and
@@ -171,6 +181,7 @@ def convert_to_delta(
         into=None if target is None else open_store(target, options),
         collect_stats=collect_stats,
         properties=properties,
+        user_metadata=user_metadata,
     )
 
 

@@ -356,6 +356,12 @@ class ArrowDeltaTable(Table):
         with strings_are_sql(set.values()):
             return update_rows(self.log, snapshot, set, filter, user_metadata=user_metadata)
 
+    def _log(self, user_metadata: str | None) -> DeltaLog:
+        """The log for a command whose commits have ``user_metadata``."""
+        if user_metadata is None:
+            return self.log
+        return DeltaLog(self.log.store, self.log.engine, user_metadata=user_metadata)
+
     # --- its files ---------------------------------------------------------------------------------------------------
 
     def optimize(
@@ -365,6 +371,7 @@ class ArrowDeltaTable(Table):
         zorder_by: str | Sequence[str] = (),
         target_size: int | None = None,
         full: bool = False,
+        user_metadata: str | None = None,
         **how: Any,
     ) -> OptimizeResult:
         """Rewrite the rows of the newest version into fewer, larger or clustered files, as one commit.
@@ -378,6 +385,7 @@ class ArrowDeltaTable(Table):
         zorder_by: columns for data skipping: all files of a partition are rewritten along a Z-order curve.
         target_size: target bytes of a file; the table's ``delta.targetFileSize``, or 1 GiB.
         full: recluster all files, including large clusters and files clustered by other columns.
+        user_metadata: a string for the history.
         how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as
             ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes for sorting).
 
@@ -395,9 +403,11 @@ class ArrowDeltaTable(Table):
 
         columns = (zorder_by,) if isinstance(zorder_by, str) else tuple(zorder_by)
         request = OptimizeRequest(where=where, zorder_by=columns, target_size=target_size, full=full, **how)
-        return optimize(self.log, request)
+        return optimize(self._log(user_metadata), request)
 
-    def purge(self, where: FilterLike | None = None, *, target_size: int | None = None) -> OptimizeResult:
+    def purge(
+        self, where: FilterLike | None = None, *, target_size: int | None = None, user_metadata: str | None = None
+    ) -> OptimizeResult:
         """Rewrite the files with deleted rows or dropped columns (``REORG TABLE ... APPLY (PURGE)``).
 
         The old files stay until they are vacuumed.
@@ -406,6 +416,7 @@ class ArrowDeltaTable(Table):
         ----------
         where: a condition over partition columns that selects a part of the table.
         target_size: target bytes of a file; the table's ``delta.targetFileSize``, or 1 GiB.
+        user_metadata: a string for the history.
 
         Raises the errors of :meth:`optimize`.
 
@@ -418,9 +429,9 @@ class ArrowDeltaTable(Table):
         """
         from trilake.delta.commands.optimize.optimize import purge
 
-        return purge(self.log, where=where, target_size=target_size)
+        return purge(self._log(user_metadata), where=where, target_size=target_size)
 
-    def upgrade_iceberg_compat(self, version: int = 2) -> OptimizeResult:
+    def upgrade_iceberg_compat(self, version: int = 2, *, user_metadata: str | None = None) -> OptimizeResult:
         """Make the table readable for Iceberg: ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``.
 
         Turns on ``icebergCompatV<version>`` with column mapping; turns off any other version and deletion vectors;
@@ -430,6 +441,7 @@ class ArrowDeltaTable(Table):
         Parameters
         ----------
         version: 1, 2 or 3.
+        user_metadata: a string for the history.
 
         Raises ``InvalidArgumentError`` for a table that violates a rule of that version, and a ``ConflictError`` if
         other writers have changed the table.
@@ -443,7 +455,7 @@ class ArrowDeltaTable(Table):
         """
         from trilake.delta.commands.alter.iceberg_upgrade import upgrade_iceberg
 
-        return upgrade_iceberg(self.log, version)
+        return upgrade_iceberg(self._log(user_metadata), version)
 
     @also_called(predicate="on")
     def merge(
@@ -491,6 +503,7 @@ class ArrowDeltaTable(Table):
         enforce_retention: bool = True,
         *,
         keep_versions: Sequence[int] = (),
+        user_metadata: str | None = None,
     ) -> VacuumResult:
         """List the files that no version within the retention needs, or delete them.
 
@@ -501,6 +514,7 @@ class ArrowDeltaTable(Table):
         lite: take the files from the log, without listing the folder.
         enforce_retention: reject a retention below the table's.
         keep_versions: older versions to keep readable as well.
+        user_metadata: a string for the history.
 
         Raises ``InvalidArgumentError`` for a rejected retention, ``VersionNotFoundError`` for a version to keep that is
         not in the log; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
@@ -517,10 +531,16 @@ class ArrowDeltaTable(Table):
         from trilake.delta.commands.maintenance.vacuum import vacuum
 
         how: dict[str, Any] = {"retention_hours": retention_hours, "enforce_retention": enforce_retention}
-        return vacuum(self.log, dry_run=dry_run, lite=lite, keep_versions=keep_versions, cached=self.snapshot, **how)
+        log = self._log(user_metadata)
+        return vacuum(log, dry_run=dry_run, lite=lite, keep_versions=keep_versions, cached=self.snapshot, **how)
 
     def restore(
-        self, version: int | None = None, timestamp: TimestampLike | None = None, *, ignore_missing: bool = False
+        self,
+        version: int | None = None,
+        timestamp: TimestampLike | None = None,
+        *,
+        ignore_missing: bool = False,
+        user_metadata: str | None = None,
     ) -> RestoreResult:
         """Restore an older version, as a new one.
 
@@ -528,6 +548,7 @@ class ArrowDeltaTable(Table):
         ----------
         version, timestamp: the version, or the newest version at that time; one of the two.
         ignore_missing: restore what exists, although files of the version were deleted since.
+        user_metadata: a string for the history.
 
         Raises ``MissingFileError`` if files of the version were deleted since; see
         :func:`trilake.delta.commands.maintenance.restore.restore`.
@@ -542,7 +563,8 @@ class ArrowDeltaTable(Table):
         from trilake.delta.commands.maintenance.restore import restore
 
         at = None if timestamp is None else timestamp_ms(timestamp)
-        return restore(self.log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, cached=self.snapshot)
+        log = self._log(user_metadata)
+        return restore(log, version=version, timestamp_ms=at, ignore_missing=ignore_missing, cached=self.snapshot)
 
     def clone(
         self,
@@ -554,6 +576,7 @@ class ArrowDeltaTable(Table):
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        user_metadata: str | None = None,
     ) -> CloneResult:
         """Clone this table to ``target``.
 
@@ -565,6 +588,7 @@ class ArrowDeltaTable(Table):
         replace: replace an existing table.  A repeated deep clone copies only new files.
         properties: table properties that add to or override this table's.
         storage_options: options of the target's store; by default those of this table.
+        user_metadata: a string for the clone's history.
 
         Raises ``TableExistsError`` for an existing table; see :func:`trilake.delta.commands.maintenance.clone.clone`.
 
@@ -579,7 +603,7 @@ class ArrowDeltaTable(Table):
         version = _version_at(self.log, version, timestamp)
         snapshot = self.snapshot if version is None else self.log.snapshot(version)
         options = self.log.store.options if storage_options is None else storage_options
-        into = DeltaLog(open_store(target, options), self.log.engine)
+        into = DeltaLog(open_store(target, options), self.log.engine, user_metadata=user_metadata)
         return clone(snapshot, self.log, into, shallow=shallow, replace_target=replace, properties=properties)
 
     def generate(self, mode: str = "symlink_format_manifest") -> ManifestResult:

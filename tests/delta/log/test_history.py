@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol
@@ -79,3 +82,29 @@ def test_history_of_an_open_table() -> None:
     assert table.history(1)["version"].to_pylist() == [1]
     assert table.history()["userMetadata"].to_pylist() == [None, "why"]
     assert all(e.startswith("trilake/") for e in table.history()["engineInfo"].to_pylist())
+
+
+def test_every_command_takes_a_string_for_the_history(tmp_path: Path) -> None:
+    uri = tmp_path / "t"
+    uri.mkdir()
+    pq.write_table(pa.table({"n": [1]}), uri / "a.parquet")
+    trilake.convert_to_delta(uri, user_metadata="convert")
+    trilake.alter(uri, user_metadata="alter").set_properties({"delta.enableDeletionVectors": "true"})
+    for n in range(2):
+        trilake.write(pa.table({"n": [n, n, 7]}), uri, mode="append", user_metadata="write")
+    table = trilake.open(uri)
+    table.delete("n = 7", user_metadata="delete")
+    table.purge(user_metadata="purge")
+    table.optimize(user_metadata="optimize")
+    table.vacuum(0, False, enforce_retention=False, user_metadata="vacuum")
+    table.update({"n": "5"}, user_metadata="update")
+    table.upgrade_iceberg_compat(2, user_metadata="upgrade")
+    table.restore(table.refresh().version - 1, user_metadata="restore")
+    notes = [e["userMetadata"] for e in reversed(table.refresh().history().to_pylist())]
+    assert list(dict.fromkeys(notes)) == [
+        *("convert", "alter", "write", "delete", "purge", "optimize", "vacuum", "update", "upgrade", "restore")
+    ]
+    table.refresh().clone(tmp_path / "clone", user_metadata="clone")
+    trilake.create(tmp_path / "new", {"n": "int"}, user_metadata="create")
+    for name, note in (("clone", "clone"), ("new", "create")):
+        assert trilake.open(tmp_path / name).history(1)["userMetadata"].to_pylist() == [note]

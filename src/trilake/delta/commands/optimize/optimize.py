@@ -87,7 +87,6 @@ class OptimizeRequest:
     min_cube_size: int = MIN_CUBE_SIZE
     target_cube_size: int = TARGET_CUBE_SIZE
     memory: int = MEMORY
-    user_metadata: str | None = None
     auto: bool = False
     predicates: tuple[str, ...] | None = None
 
@@ -255,7 +254,7 @@ def _work(snapshot: Snapshot, request: OptimizeRequest, considered: Numbers) -> 
     """What to rewrite; and the files by cube, if the table is clustered."""
     limit = request.limit(snapshot.metadata)
     parameters = {"predicate": _predicates(request), "auto": request.auto, "zOrderBy": [], "clusterBy": []}
-    work = RewriteRequest((), "OPTIMIZE", parameters, limit, memory=request.memory, user_metadata=request.user_metadata)
+    work = RewriteRequest((), "OPTIMIZE", parameters, limit, memory=request.memory)
     if request.zorder_by:
         paths = zorder_paths(snapshot, request.zorder_by, check_statistics=request.check_statistics)
         parameters["zOrderBy"] = list(request.zorder_by)

@@ -257,7 +257,6 @@ class RewriteRequest:
     #: Configurations of metadata domains that the commit sets.
     domains: Mapping[str, str] = field(default_factory=dict)
     memory: int = MEMORY
-    user_metadata: str | None = None
 
 
 @dataclass(frozen=True)
@@ -387,7 +386,6 @@ def _commit(
                 [r["size"] or 0 for r in actions.removed],
                 [r["deletionVector"] for r in actions.removed if r.get("deletionVector")],
             ),
-            user_metadata=work.user_metadata,
             domains=work.domains,
             read=ReadSet(
                 # Files added concurrently would have the old metadata.
