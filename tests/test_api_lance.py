@@ -16,7 +16,13 @@ import trilake
 from trilake.cli.metadata import table_facts
 from trilake.cli.values import python_values
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
-from trilake.errors import InvalidArgumentError, TableExistsError, UnknownOptionError, VersionNotFoundError
+from trilake.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    UnknownOptionError,
+    VersionNotFoundError,
+)
 from trilake.lance.table import LanceTable, write_table
 from trilake.storage import open_store
 
@@ -67,6 +73,16 @@ def test_write_modes(tmp_path: Path) -> None:
         trilake.open(path, version=9)
     with pytest.raises(InvalidArgumentError, match="pass one of them"):
         trilake.open(path, version=1, timestamp="2001-01-01")
+
+
+def test_appended_rows_may_lack_nullable_columns(tmp_path: Path) -> None:
+    """``trilake.lance.write_dataset`` and pylance filled them with nulls, ``trilake.write`` rejected the rows."""
+    trilake.write(ROWS, tmp_path, format="lance")
+    trilake.write({"n": [100]}, tmp_path, format="lance", mode="append")
+    assert pylance.dataset(tmp_path).to_table(filter="s IS NULL").to_pylist() == [{"n": 100, "s": None}]
+    for wrong in ({"n": [1], "other": [2]}, {"other": [2]}):
+        with pytest.raises(SchemaMismatchError, match="column other is not in the dataset"):
+            trilake.write(wrong, tmp_path, format="lance", mode="append")
 
 
 def test_history_shows_operations_stored_in_manifests(tmp_path: Path) -> None:

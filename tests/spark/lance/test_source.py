@@ -113,6 +113,11 @@ def test_writing_in_spark(session: SparkSession, tmp_path: Path) -> None:
     theirs = pylance.dataset(where)
     assert (theirs.version, theirs.count_rows()) == (2, 2000)
     assert sorted(theirs.to_table(columns=["id"])["id"].to_pylist()) == sorted([*range(1000)] * 2)
+    # Columns that the rows lack are null, as in pylance.
+    session.range(5).write.format("lance").mode("append").save(where)
+    assert pylance.dataset(where).to_table(filter="name IS NULL AND v IS NULL").num_rows == 5
+    with pytest.raises(PySparkException, match="select and rename columns"):
+        session.range(3).selectExpr("id", "id AS other").write.format("lance").mode("append").save(where)
     session.range(3).write.format("lance").mode("overwrite").save(where)
     assert lance.dataset(where).to_table().num_rows == 3
     nullable = session.sql("SELECT cast(NULL AS bigint) AS id UNION ALL SELECT 7")

@@ -74,7 +74,6 @@ class WriteOptions:
         stands for the dataset itself, which is the default.
     target_all_bases: whether all base paths get the new data files in turn, after the dataset itself if true, and
         without it if false; ``None`` for ``target_bases``.
-    partial: whether appended rows may lack columns, which become null; in files of 2.x only.
     external_blobs: which URIs of blobs may be stored: those below ``bases``, or ``"all"``; ``"ingest"`` copies their
         bytes instead.
     """
@@ -91,7 +90,6 @@ class WriteOptions:
     bases: tuple[BasePath, ...] = ()
     target_bases: tuple[str, ...] = ()
     target_all_bases: bool | None = None
-    partial: bool = False
     external_blobs: ExternalBlobs = "all"
 
     @property

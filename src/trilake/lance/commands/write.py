@@ -68,8 +68,7 @@ class WritePlan:
         """Return the target for rows of a schema.  Raises ``SchemaMismatchError`` for a schema without columns."""
         if self.mode == "append" and self.base is not None:
             _check_thresholds(self.base.schema, schema)
-            names = schema.names if self.options.partial else self.base.schema.names
-            return Target.of(self.base.schema, self.version, names, nulls=self.options.nulls)
+            return Target.of(self.base.schema, self.version, schema.names, nulls=self.options.nulls)
         if not schema.names:
             raise SchemaMismatchError("a dataset needs at least one column")
         return Target.new(schema, self.version, nulls=self.options.nulls)

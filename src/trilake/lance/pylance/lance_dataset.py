@@ -893,7 +893,6 @@ def write_dataset(
         properties=properties,
         config=config,
         bases=bases,
-        partial=True,
         **format,
     )
     reporter = None if progress is None else Reporter(progress)
