@@ -65,6 +65,8 @@ def test_existing_table_gets_a_name(sql: SparkSession, tmp_path: Path, format: s
         sql.catalog.createTable("made_too", path, format, _COLUMNS)
     sql.sql(f"CREATE TABLE made_too (id BIGINT) USING {format} LOCATION '{path}'")
     assert sql.table("made_too").count() == 3
+    detail, files = sql.sql("DESCRIBE DETAIL made_too").collect()[0], trilake.open(path).files()["size"].to_pylist()
+    assert (detail.format, detail.numFiles, detail.sizeInBytes) == (format, len(files), sum(files))
 
 
 def test_table_may_be_created_without_columns(sql: SparkSession, tmp_path: Path) -> None:

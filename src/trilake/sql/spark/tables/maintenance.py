@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -48,7 +50,7 @@ from trilake.sql.spark.session.targets import (
     resolve,
     whole_table_of,
 )
-from trilake.table.registry import DEFAULT
+from trilake.table.registry import DEFAULT, open_table
 
 
 def run_maintenance(session: SqlSession, statement: Maintenance) -> DataFrame:
@@ -186,15 +188,21 @@ def _detail(session: SqlSession, statement: Detail) -> DataFrame:
 
 
 def _detail_row(
-    session: SqlSession, format: str, name: str | None, location: str | None, partitions: list[str]
+    session: SqlSession,
+    format: str,
+    name: str | None,
+    location: str | None,
+    partitions: Sequence[str] = (),
+    sizes: Sequence[int] | None = None,
 ) -> DataFrame:
-    files = session.store(location).list() if location else []
-    sizes = [o.size for o in files if not o.key.split("/")[-1].startswith((".", "_"))]
+    if sizes is None:
+        files = session.store(location).list() if location else []
+        sizes = [o.size for o in files if not o.key.split("/")[-1].startswith((".", "_"))]
     row: dict[str, object] = {
         "format": format,
         "name": name,
         "location": location,
-        "partitionColumns": partitions,
+        "partitionColumns": list(partitions),
         "clusteringColumns": [],
         "numFiles": len(sizes),
         "sizeInBytes": sum(sizes),
@@ -207,7 +215,8 @@ def _detail_row(
 def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target | None) -> DataFrame:
     """DESCRIBE DETAIL of a table in the catalog that is not a Delta table.  Raises ``TableNotFoundError``."""
     if target is not None:
-        return _detail_row(session, target.format, target.catalog_name, target.path, [])
+        files = open_table(session.store(target.path), target.format).files()
+        return _detail_row(session, target.format, target.catalog_name, target.path, sizes=files["size"].to_pylist())
     entry = find_entry(session, parts)
     if entry is None:
         raise not_found(parts)
@@ -223,4 +232,4 @@ def _detail_of_folder(session: SqlSession, path: str) -> DataFrame:
         raise TableNotFoundError(
             f"{path} does not exist or is empty", help="check the path", file=path, condition="DELTA_FILE_NOT_FOUND"
         )
-    return _detail_row(session, "parquet", None, path, [])
+    return _detail_row(session, "parquet", None, path)
