@@ -280,12 +280,49 @@ def _forgets(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _check_required(batch: pa.RecordBatch, schema: LanceSchema) -> None:
     for field, array in zip(schema.fields, batch.columns, strict=True):
-        if not field.nullable and array.null_count:
-            raise RowsDoNotFitError(
-                f"the column is not nullable, but {array.null_count} of {len(array)} values are null",
-                help="fill the nulls, or make the column nullable with alter_columns",
-                column=field.name,
-            )
+        for path, values in _required(field.storage_field, array):
+            if values.null_count:
+                raise RowsDoNotFitError(
+                    f"the column is not nullable, but {values.null_count} of {len(values)} values are null",
+                    help="fill the nulls, or make the column nullable with alter_columns",
+                    column=path,
+                )
+
+
+def _required(field: pa.Field, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the path and values of each non-nullable field; null structs and lists have no values inside.
+
+    Items of fixed-size lists may always be null, as in pylance.
+    """
+    if not field.nullable:
+        yield field.name, array
+    kind = field.type
+    if not _has_required(kind):
+        return
+    solid = array.drop_null() if array.null_count else array
+    if pa.types.is_struct(kind):
+        below = [(kind.field(i), solid.field(i)) for i in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        start, end = (solid.offsets[at].as_py() for at in (0, -1))
+        below = [
+            (f, v.slice(start, end - start)) for f, v in zip(_fields(kind), (solid.keys, solid.items), strict=True)
+        ]
+    else:
+        below = [(kind.value_field, solid.flatten())]
+    for child, values in below:
+        yield from ((f"{field.name}.{path}", inner) for path, inner in _required(child, values))
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    return any(not child.nullable or _has_required(child.type) for child in _fields(kind))
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [kind.value_field]
+    return list(kind) if pa.types.is_struct(kind) else []
 
 
 def _blank(field: pa.Field, rows: int) -> pa.Array:
