@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
+import lance as pylance
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pyroaring import FrozenBitMap
 
 from tests.lance import corpus
+from trilake import lance
 from trilake.errors import CorruptLogError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.proto import format_pb2 as pb
@@ -176,6 +178,31 @@ def test_feature_flags_are_rejected_by_name() -> None:
     replace(FULL, data_format=("lance", "2.3")).check_readable("f")
     with pytest.raises(UnsupportedProtocolError, match=r"written to: its files are of Lance 2\.3"):
         replace(FULL, data_format=("lance", "2.3")).check_writable("f")
+
+
+@pytest.mark.parametrize(("rows", "stated"), [(0, None), (3, None), (3, ("lance", "0.1"))])
+def test_file_version_that_an_early_writer_omitted_or_got_wrong(
+    tmp_path: Path, rows: int, stated: tuple[str, str] | None
+) -> None:
+    table = pa.table({"a": pa.array(range(rows), pa.int64())})
+    uri = str(tmp_path)
+    lance.write_dataset(table, uri, data_storage_version="2.0")
+    store = open_store(uri)
+    key = list_versions(store).key(1)
+    manifest = replace(parsed(store.read(key).to_pybytes()), data_format=stated)
+    flags = 4 if stated is None else 0
+    (tmp_path / key).write_bytes(serialise_manifest(replace(manifest, writer_feature_flags=flags)))
+    expected = "2.0" if rows else "2.2"
+    assert lance.dataset(uri).data_storage_version == expected
+    dataset = lance.write_dataset(pa.table({"a": [7]}), uri, mode="append")
+    dataset.delete("a = 0")
+    assert dataset.snapshot.manifest.data_format == ("lance", expected)
+    files = [file for fragment in dataset.get_fragments() for file in fragment.data_files()]
+    assert {file.file_major_version for file in files} == {2}
+    theirs = pylance.dataset(uri)
+    assert theirs.data_storage_version == expected
+    theirs.insert(pa.table({"a": [8]}))
+    assert pylance.dataset(uri).to_table()["a"].to_pylist() == [*range(1, rows), 7, 8]
 
 
 def test_fields_of_newer_writers_are_kept() -> None:

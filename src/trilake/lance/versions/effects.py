@@ -25,6 +25,7 @@ from trilake.lance.versions.manifest import (
     Manifest,
     duplicate_base,
     with_flags,
+    with_format,
 )
 from trilake.lance.versions.row_ids import Ids, count_ids, parse_ids, parse_versions, serialise_ids, serialise_versions
 
@@ -76,7 +77,7 @@ def apply(
     )
     if newest is not None:
         following = replace(following, fragments=_with_updates(newest, following, operation))
-    return with_flags(with_row_ids(following))
+    return with_flags(with_format(with_row_ids(following)))
 
 
 def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:

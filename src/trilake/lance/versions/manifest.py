@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedPro
 from trilake.lance.file import framing
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import MappedSource
-from trilake.lance.file.storage_version import FIRST, READABLE, WRITABLE, StorageVersion
+from trilake.lance.file.storage_version import DEFAULT, FIRST, READABLE, WRITABLE, StorageVersion
 from trilake.lance.proto import Message, UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.v1.dictionaries import decode_dictionaries, encode_dictionaries
@@ -45,11 +46,11 @@ _FEATURES = (
     *("no transaction files", "data overlays", "covering index columns", "several file versions"),
 )
 
-_DELETION_FILES, STABLE_ROW_IDS, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 8, 16, 32
+_DELETION_FILES, STABLE_ROW_IDS, _SECOND, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 4, 8, 16, 32
 #: Needs no check: each data file states its version.
 _MIXED = 256
 #: The flags that can be written, and those that can be read.
-_WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS | _MIXED
+_WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | _SECOND | _CONFIGURATION | _BASE_PATHS | _MIXED
 _READABLE = _WRITABLE | _NO_TRANSACTIONS
 
 #: Readers work around bugs of writers by their version; trilake writes like this one.
@@ -240,19 +241,31 @@ class Manifest:
     #: Whether fragments are listed in a tree, which is not supported.
     has_fragment_tree: bool = False
 
-    @property
+    @cached_property
     def storage_version(self) -> StorageVersion:
-        """The version of new data files."""
-        if self.data_format is not None and self.data_format[1]:
-            try:
-                return StorageVersion.parse(self.data_format[1])
-            except InvalidArgumentError:
-                major, _, minor = self.data_format[1].partition(".")
-                if major.isdecimal() and minor.isdecimal():
-                    return StorageVersion(int(major), int(minor))
-                return StorageVersion(99, 0)
-        versions = [f.storage_version for fragment in self.fragments for f in fragment.files]
-        return max(versions, default=FIRST)
+        """The version of new data files.
+
+        Early writers of 2.x set only a feature flag (pylance 0.15), or named the legacy format (0.16).
+        """
+        stated = self._stated_version
+        if stated is None or stated.is_first:
+            newest = max((f.storage_version for fragment in self.fragments for f in fragment.files), default=None)
+            if newest is not None:
+                return newest
+            return DEFAULT if stated is None and self.writer_feature_flags & _SECOND else FIRST
+        return stated
+
+    @property
+    def _stated_version(self) -> StorageVersion | None:
+        if self.data_format is None or not self.data_format[1]:
+            return None
+        try:
+            return StorageVersion.parse(self.data_format[1])
+        except InvalidArgumentError:
+            major, _, minor = self.data_format[1].partition(".")
+            if major.isdecimal() and minor.isdecimal():
+                return StorageVersion(int(major), int(minor))
+            return StorageVersion(99, 0)
 
     @property
     def has_stable_row_ids(self) -> bool:
@@ -590,6 +603,14 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         out += framing.framed(manifest.transaction)
     message.MergeFromString(manifest.extra)
     return bytes(out + framing.frame(message) + framing.footer(len(out), minor=1 if first else 2))
+
+
+def with_format(manifest: Manifest) -> Manifest:
+    """Name the version of data files, unless the manifest does so, or the version is the legacy format."""
+    version = manifest.storage_version
+    if version.is_first or manifest._stated_version == version:
+        return manifest
+    return replace(manifest, data_format=("lance", str(version)))
 
 
 def with_flags(manifest: Manifest) -> Manifest:
