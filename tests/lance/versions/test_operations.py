@@ -81,6 +81,38 @@ def test_conflict_table(mine: str, theirs: str, rule: str) -> None:
         assert op.conflict(OPERATIONS[mine], other) is None
 
 
+def replacement(fragment_id: int, *fields: int) -> op.DataReplacement:
+    return op.DataReplacement(((fragment_id, DataFile("y", fields)),))
+
+
+#: What a replacement of fields 1 and 2 of fragment 1 may follow: the behaviour of pylance 14.0.2.
+REPLACED: list[tuple[op.Operation, bool]] = [
+    (OPERATIONS["index"], True),
+    (op.CreateIndex((IndexMetadata(UUID(int=1), (2,), "i", 1),)), False),
+    (op.CreateIndex((IndexMetadata(UUID(int=1), (0,), "i", 1), IndexMetadata(UUID(int=2), (1,), "j", 1))), False),
+    (replacement(1, 0), True),
+    (replacement(1, 0, 2), False),
+    (replacement(2, 1, 2), True),
+    (OPERATIONS["delete"], True),
+    (OPERATIONS["update"], False),
+    (OPERATIONS["rewrite"], False),
+]
+
+
+@pytest.mark.parametrize(("theirs", "follows"), REPLACED)
+def test_replaced_files_conflict_with_changes_of_the_same_columns(theirs: op.Operation, follows: bool) -> None:
+    assert (op.conflict(replacement(1, 1, 2), theirs) is None) == follows
+
+
+def test_files_of_a_deleted_fragment_cannot_be_replaced() -> None:
+    newest = Manifest(2, SCHEMA, (fragment(1, deleted=True),))
+    following = apply(newest, replacement(1, 0), file="f", now_ns=0)
+    assert following.fragments[0].deletion_file == newest.fragments[0].deletion_file
+    assert [f.path for f in following.fragments[0].files] == ["y"]
+    with pytest.raises(ConflictError, match="fragment 2 no longer exists"):
+        apply(newest, replacement(2, 0), file="f", now_ns=0)
+
+
 @pytest.mark.parametrize("mine", OPERATIONS)
 def test_unknown_operations_conflict_except_with_overwrite(mine: str) -> None:
     found = op.conflict(OPERATIONS[mine], op.Unknown(119))

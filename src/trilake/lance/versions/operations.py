@@ -230,7 +230,7 @@ _TABLE: dict[type, str] = {
     ReserveFragments: "++-+++-+++++",
     Project: "++-++--+-+++",
     UpdateConfig: "++-+++-+++++",
-    DataReplacement: "+i--i--+-+i+",
+    DataReplacement: "+i-+i--+-+++",
     UpdateBases: "++-+++-++++-",
 }
 _COLUMNS = (Append, Delete, Overwrite, CreateIndex, Rewrite, Merge, Restore, ReserveFragments, Project, UpdateConfig)
@@ -250,7 +250,7 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
     >>> conflict(Append(()), Append(())) is None
     True
 
-    This is the format's own table with four exceptions.  A change that looked for rows cannot follow an update that
+    This is the format's own table with some exceptions.  A change that looked for rows cannot follow an update that
     adds rows, as it cannot follow an append: two writers that both insert a missing key would insert it twice.  And an
     index cannot follow a merge that drops its column, an update of its column in place, or an index of the same name,
     which it would remove.
@@ -278,10 +278,19 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         if dropped:
             return f"the column of index {dropped[0]} was dropped by another commit"
     if isinstance(mine, CreateIndex) and isinstance(theirs, Update | DataReplacement):
-        modified = _modified_fields(theirs)
-        stale = [i.name for i in mine.new_indices if not modified.isdisjoint(i.fields)]
+        stale = _indexed(mine, theirs)
         if stale:
             return f"the column of index {stale[0]} was changed by another commit"
+    if isinstance(mine, DataReplacement) and isinstance(theirs, CreateIndex):
+        stale = _indexed(theirs, mine)
+        if stale:
+            return f"another commit created index {stale[0]} of the replaced column"
+    if isinstance(mine, DataReplacement) and isinstance(theirs, DataReplacement):
+        both_replace = _replaced_fields(mine) & _replaced_fields(theirs)
+        if both_replace:
+            return f"both replace the same columns of fragments {_listed({id for id, _ in both_replace})}"
+    if isinstance(mine, DataReplacement) and isinstance(theirs, Delete):
+        return None  # deleted rows stay in the files, so the new files fit
     if isinstance(mine, CreateIndex) and isinstance(theirs, CreateIndex):
         # That index is committed, and the check for a replacement was made on a version without it.
         both_names = {i.name for i in mine.new_indices} & {i.name for i in theirs.new_indices}
@@ -312,11 +321,18 @@ def _made_non_nullable(schema: LanceSchema, mine: Operation, theirs: Operation) 
     return None
 
 
-def _modified_fields(operation: Update | DataReplacement) -> frozenset[int]:
-    """Ids of the fields with new values in rows that stay in place."""
-    if isinstance(operation, Update):
-        return frozenset(operation.fields_modified)
-    return frozenset(id for _, file in operation.replacements for id in file.fields)
+def _indexed(index: CreateIndex, change: Update | DataReplacement) -> list[str]:
+    """Names of the new indices of fields that get new values in rows that stay in place."""
+    if isinstance(change, Update):
+        modified = set(change.fields_modified)
+    else:
+        modified = {field for _, field in _replaced_fields(change)}
+    return [i.name for i in index.new_indices if not modified.isdisjoint(i.fields)]
+
+
+def _replaced_fields(operation: DataReplacement) -> set[tuple[int, int]]:
+    """The fragment ids and field ids that get other data files."""
+    return {(fragment, field) for fragment, file in operation.replacements for field in file.fields}
 
 
 def _name(operation: Operation) -> str:
