@@ -31,9 +31,9 @@ def test_fragment_metadata(dataset: LanceDataset) -> None:
     (file,) = first.files
     assert file.fields == file.field_ids() == [0, 1]
     assert file.path == first.data_files()[0].path
-    with pytest.warns(DeprecationWarning, match="attribute"):
-        assert file.path() == file.path
-    assert pickle.loads(pickle.dumps(file.path)) == file.path
+    for same in (file, pickle.loads(pickle.dumps(file))):
+        with pytest.warns(DeprecationWarning, match="attribute"):
+            assert same.path() == same.path == file.path
     assert (Path(dataset.uri) / "data" / file.path).stat().st_size
     assert (file.file_major_version, file.file_size_bytes) == (2, Path(dataset.uri, "data", file.path).stat().st_size)
 

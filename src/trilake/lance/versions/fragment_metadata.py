@@ -25,9 +25,6 @@ class PathText(str):
         warnings.warn("path is an attribute: write data_file.path", DeprecationWarning, stacklevel=2)
         return str(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
-
 
 @dataclass
 class DataFile:
