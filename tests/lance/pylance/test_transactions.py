@@ -205,6 +205,26 @@ def appended(base: LanceDataset, value: int, read_version: int, **options: Any) 
     return LanceDataset.commit(base.uri, LanceOperation.Append([fragment]), read_version, **options)
 
 
+def test_fragments_of_several_file_versions(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    ours = lance.write_dataset(pa.table({"x": [0]}), uri, data_storage_version="2.0")
+    for value, version in enumerate(("2.1", "2.2", "2.0"), 1):
+        fragment = LanceFragment.create(uri, pa.table({"x": [value]}), data_storage_version=version)
+        ours = LanceDataset.commit(uri, LanceOperation.Append([fragment]), ours.version)
+        manifest = ours.snapshot.manifest
+        assert (manifest.reader_feature_flags, manifest.writer_feature_flags) == (256, 256)  # as pylance 14 writes them
+    theirs = pylance.dataset(uri)
+    assert theirs.to_table() == ours.to_table() == pa.table({"x": [0, 1, 2, 3]})
+    assert theirs.data_storage_version == ours.data_storage_version == "2.0"
+    theirs.delete("x = 1")
+    ours = lance.dataset(uri)
+    ours.optimize.compact_files()
+    assert pylance.dataset(uri).to_table()["x"].to_pylist() == [0, 2, 3]
+    legacy = LanceFragment.create(uri, pa.table({"x": [9]}), data_storage_version="legacy")
+    with pytest.raises(OSError, match=r"same version, got 0\.1 and 2\.0"):
+        LanceDataset.commit(uri, LanceOperation.Append([legacy]), ours.version)
+
+
 def test_detached_versions(tmp_path: Path) -> None:
     dataset = lance.write_dataset(pa.table({"x": [0]}), tmp_path / "t")
     detached = appended(dataset, 1, dataset.version, detached=True)

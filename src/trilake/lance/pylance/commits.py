@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +58,7 @@ def commit(
         version = format["storage_version"] or version_of(resolved.fragments, base)
         resolved = replace(resolved, storage_version=version, stable_row_ids=format["stable_row_ids"])
     if isinstance(resolved, Append) and base is not None:
-        version_of((*base.fragments, *resolved.fragments), base)
+        _check_appended(_versions(resolved.fragments), base)
     begun = transaction.begin(read_version, resolved, runtime, properties)
     begun = begun if uuid is None else replace(begun, uuid=uuid)
     if detached:
@@ -87,13 +87,28 @@ class MixedVersionsError(InvalidArgumentError, OSError):
 
 def version_of(fragments: Sequence[Fragment], base: Manifest | None) -> StorageVersion:
     """Return the common file version of fragments; without fragments, that of the dataset or the default."""
-    versions = {file.storage_version for fragment in fragments for file in fragment.files}
+    versions = _versions(fragments)
     if len(versions) > 1:
-        raise MixedVersionsError(
-            f"All data files must have the same version, got {' and '.join(map(str, sorted(versions)))}",
-            help="write the fragments with one data_storage_version",
-        )
+        raise _mixed(versions)
     return max(versions) if versions else DEFAULT if base is None else base.storage_version
+
+
+def _versions(fragments: Iterable[Fragment]) -> set[StorageVersion]:
+    return {file.storage_version for fragment in fragments for file in fragment.files}
+
+
+def _check_appended(versions: set[StorageVersion], base: Manifest) -> None:
+    """Raise ``MixedVersionsError`` for legacy and 2.x files in one dataset; versions of 2.x may be mixed."""
+    versions = {*versions, base.storage_version}
+    if len({version.is_first for version in versions}) > 1:
+        raise _mixed(versions)
+
+
+def _mixed(versions: Iterable[StorageVersion]) -> MixedVersionsError:
+    return MixedVersionsError(
+        f"All data files must have the same version, got {' and '.join(map(str, sorted(versions)))}",
+        help="write the fragments with one data_storage_version",
+    )
 
 
 def read_transaction(snapshot: Snapshot, version: int) -> Transaction | None:

@@ -618,6 +618,9 @@ def with_flags(manifest: Manifest) -> Manifest:
     flags = _DELETION_FILES if any(f.deletion_file is not None for f in manifest.fragments) else 0
     flags |= STABLE_ROW_IDS if manifest.has_stable_row_ids else 0
     flags |= (manifest.reader_feature_flags | manifest.writer_feature_flags) & _MIXED
+    numbers = {(f.major_version, f.minor_version) for fragment in manifest.fragments for f in fragment.files}
+    versions = {manifest.storage_version, *(StorageVersion.of_file(*pair) for pair in numbers)}
+    flags |= _MIXED if len(versions) > 1 and FIRST not in versions else 0
     flags |= _BASE_PATHS if manifest.base_paths else 0
     writer_flags = flags | (_CONFIGURATION if manifest.config else 0)
     return replace(manifest, reader_feature_flags=flags, writer_feature_flags=writer_flags)
