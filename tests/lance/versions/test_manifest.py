@@ -109,7 +109,7 @@ MANIFESTS = st.builds(
     indices=st.lists(INDICES, max_size=3).map(tuple),
     timestamp_ns=st.integers(0, 4 * 10**18),
     transaction_file=st.text(),
-    writer_version=st.none() | st.tuples(st.text(), st.text()),
+    writer_version=st.tuples(st.text(), st.text()),
     tag=st.text(),
     reader_feature_flags=U64,
     writer_feature_flags=U64,
@@ -203,6 +203,27 @@ def test_file_version_that_an_early_writer_omitted_or_got_wrong(
     assert theirs.data_storage_version == expected
     theirs.insert(pa.table({"a": [8]}))
     assert pylance.dataset(uri).to_table()["a"].to_pylist() == [*range(1, rows), 7, 8]
+
+
+def test_row_counts_of_an_early_writer_are_ignored(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    dataset = lance.write_dataset(pa.table({"a": range(10)}), uri, data_storage_version="legacy")
+    dataset.delete("a in (2, 3)")
+    key = list_versions(open_store(uri)).key(2)
+    manifest = parsed((tmp_path / key).read_bytes())
+    live = replace(manifest.fragments[0], physical_rows=8)
+    (tmp_path / key).write_bytes(serialise_manifest(replace(manifest, fragments=(live,), writer_version=None)))
+    expected = [0, 1, 4, 5, 6, 7, 8, 9]
+    for read in (lance, pylance):
+        dataset = read.dataset(uri)
+        assert dataset.count_rows() == 8
+        assert dataset.to_table()["a"].to_pylist() == expected
+    dataset = lance.write_dataset(pa.table({"a": [10]}), uri, mode="append")
+    dataset.delete("a = 4")
+    expected = [a for a in [*expected, 10] if a != 4]
+    assert pylance.dataset(uri).to_table()["a"].to_pylist() == expected
+    dataset.optimize.compact_files()
+    assert pylance.dataset(uri).to_table()["a"].to_pylist() == expected
 
 
 def test_fields_of_newer_writers_are_kept() -> None:

@@ -520,6 +520,9 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
         section = framing.read_message(source, message.index_section, pb.IndexSection, damaged=CorruptLogError)
         indices = tuple(parse_index(i, file=file) for i in section.indices)
     fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
+    if not message.HasField("writer_version"):
+        # pylance 0.8.0, which does not name itself, stored the live rows of fragments with deletions.
+        fragments = tuple(replace(f, physical_rows=0) for f in fragments)
     counts = Counter(f.id for f in fragments)
     if any(n > 1 for n in counts.values()):
         raise CorruptLogError(f"fragment id {counts.most_common(1)[0][0]} occurs more than once", file=file)
