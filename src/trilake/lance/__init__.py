@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trilake.lance.commit import CommitLock
     from trilake.lance.file.schema_json import json_to_schema, schema_to_json
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
+    from trilake.lance.log import set_logger
     from trilake.lance.optimize import Compaction
     from trilake.lance.pylance.blob_writers import (
         BlobDescriptor,
@@ -45,6 +46,7 @@ _NAMES = {
     "commit": ("CommitLock",),
     "file.schema_json": ("json_to_schema", "schema_to_json"),
     "fragment": ("FragmentMetadata", "LanceFragment", "write_fragments"),
+    "log": ("set_logger",),
     "optimize": ("Compaction",),
     "pylance.lance_dataset": ("LanceDataset", "dataset", "write_dataset"),
     "pylance.merge_builder": ("MergeInsertBuilder",),
@@ -58,8 +60,8 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 #: Submodules that are attributes of the package in pylance.
 _MODULES = {
     *("_dataset", "arrow", "blob", "cache", "cleanup", "commit", "debug", "dependencies", "file", "fragment"),
-    *("indices", "lance", "optimize", "progress", "query", "sampler", "schema", "torch", "tracing", "udf", "util"),
-    "vector",
+    *("indices", "lance", "log", "optimize", "progress", "query", "sampler", "schema", "torch", "tracing", "udf"),
+    *("util", "vector"),
 }
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "json_to_schema",
     "sanitize_ts",
     "schema_to_json",
+    "set_logger",
     "write_dataset",
     "write_fragments",
 ]

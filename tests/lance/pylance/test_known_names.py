@@ -194,6 +194,22 @@ def test_trace_to_chrome(tmp_path: Path) -> None:
         lance.tracing.trace_to_chrome(level="invalid")
 
 
+def test_set_logger(tmp_path: Path) -> None:
+    code = """
+import logging, os, sys, trilake.lance as lance
+from trilake.lance.log import LOGGER, set_logger
+os.chdir(sys.argv[1])
+assert lance.set_logger is set_logger and not LOGGER.handlers
+set_logger()
+set_logger("debug.log", level="DEBUG", format_string="%(levelname)s: %(message)s")
+LOGGER.info("hello")
+logging.getLogger("trilake.lance").debug("world")
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert (tmp_path / "debug.log").read_text() == "INFO: hello\nDEBUG: world\n"
+    assert (tmp_path / "pylance.log").read_text().endswith("trilake [INFO] <string>:8 <module> : hello\n")
+
+
 def test_imported_names_exist() -> None:
     from trilake.lance import CommitLock, sanitize_ts
     from trilake.lance.dataset import (

@@ -120,7 +120,9 @@ def test_default_values_of_unsupported_options_are_accepted(dataset: LanceDatase
     )
     assert done.count_rows() == 8
     lance.write_dataset(more, dataset.uri, mode="append", auto_cleanup_options=None, data_cache_bytes=1, **unset)
-    opened = lance.dataset(dataset.uri, index_cache_size_bytes=1 << 20, metadata_cache_size_bytes=1 << 20, session=None)
+    read = {"cache_repetition_index": False, "validate_on_decode": True}
+    sizes = {"index_cache_size_bytes": 1 << 20, "metadata_cache_size_bytes": 1 << 20}
+    opened = lance.dataset(dataset.uri, **sizes, read_params=read, session=None)
     assert opened.count_rows() == 9
     for option, value in (("base_store_params", {"elsewhere": {}}), ("session", object())):
         with pytest.raises(InvalidArgumentError, match=f"{option}=.* is not supported"):

@@ -23,7 +23,6 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
         (_OFF, "a dataset by its name in a catalog", "a dataset is opened by its path or URI"),
     ),
     "session": (_UNSET, "caches shared by several datasets", "each dataset has its own caches"),
-    "read_params": (_UNSET, "other caches", "each dataset has its own caches"),
     **dict.fromkeys(
         ["fragment_ids", "index_uuid", "precomputed_partition_dataset", "precomputed_shuffle_buffers"],
         (_UNSET, "an index of some fragments", "create_index_uncommitted indexes some fragments"),
@@ -41,11 +40,11 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "versions": (_UNSET, "a cleanup of selected versions", "select them with older_than or retain_versions"),
     "progress_callback": (_UNSET, "progress reports of an index", "indices are built without progress reports"),
 }
-#: Options without effect: buffer sizes and time limits.
+#: Options without effect: buffer sizes, time limits, and whether to check what is read, which trilake always does.
 _NOTHING = frozenset(
     (
         *("data_cache_bytes", "max_page_bytes", "metadata_cache_size_bytes", "index_cache_size_bytes"),
-        "blob_pack_file_size_threshold",
+        *("blob_pack_file_size_threshold", "read_params"),
         *("max_retries", "commit_timeout", "delete_rate_limit", "delete_concurrency"),
         "binary_copy_read_batch_bytes",
     )
