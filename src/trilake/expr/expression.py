@@ -82,6 +82,19 @@ class Expression:
         family = Sql("", target_name).family
         return self.sql.type != target_name and not self.sql.family == family == "decimal"
 
+    def of_type(self, target: pa.DataType) -> Expression:
+        """Return the same values as another Arrow type.
+
+        Values that Arrow cannot cast without loss raise :class:`~trilake.errors.ExpressionError`, constants at once.
+        """
+        if self.type == target:
+            return self
+        other = replace(self, type=target, column=None)
+        if self.constant is None:
+            return other
+        constant = _as_type(pa.chunked_array([pa.array([self.constant.as_py()], self.type)]), other)[0]
+        return replace(other, constant=constant)
+
     def cast(self, target: pa.DataType) -> Expression:
         """Cast the values for a column of type ``target``, by Spark's ANSI rules of store assignment.
 
@@ -252,7 +265,10 @@ def _as_type(values: pa.ChunkedArray, expression: Expression) -> pa.ChunkedArray
         return values
     if values.null_count == len(values):
         return pa.chunked_array([nulls(len(values), expression.type)])
-    return values.cast(expression.type)
+    try:
+        return values.cast(expression.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ExpressionError(f"{expression.source} cannot be cast to {expression.type}: {error}") from error
 
 
 # --- conditions on an expression, implied by conditions on its column -------------------------------------------------

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
-from trilake.errors import FilterError
+from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.lance import LanceDataset
 from trilake.lance.scan.sql_functions import in_sparks_words
 
@@ -126,3 +126,47 @@ def test_lists_with_nulls_match_pylance(tmp_path: Path) -> None:
                 expected = theirs.to_table(["i"], filter=condition, use_scalar_index=False)
                 assert dataset.to_table(["i"], filter=condition).equals(expected), condition
     assert "ScalarIndexQuery" in dataset.scanner(filter="array_has(labels, 'foo')").explain_plan()
+
+
+TYPED = [
+    ("id", "UInt8"),
+    ("id", "Float16"),
+    ("s", "LargeUtf8"),
+    ("s", "Dictionary(Int32, Utf8)"),
+    ("id", "Timestamp(Nanosecond, None)"),
+    ("id", 'Timestamp(Microsecond, Some("UTC"))'),
+    ("id", "Duration(Second)"),
+    ("id + 1", "Decimal256(40, 2)"),
+    ("v", "FixedSizeList(2, Float32)"),
+    ("v", "LargeList(Int64)"),
+    ("arrow_cast(id, 'Int8')", "UInt16"),
+    ("NULL", "FixedSizeList(4, Float32)"),
+    ("7", "Float32"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), TYPED)
+def test_arrow_cast_determines_the_type_of_a_column(tmp_path: Path, value: str, kind: str) -> None:
+    rows = pa.table({"id": [1, 2], "s": ["x", "y"], "v": [[1.0, 2.0], [3.0, 4.0]]})
+    sql = f" Arrow_Cast( {value} ,'{kind}')"
+    ours, theirs = lance.write_dataset(rows, tmp_path / "a"), pylance.write_dataset(rows, tmp_path / "b")
+    for dataset in (ours, theirs):
+        dataset.add_columns({"c": sql})
+    assert ours.to_table() == theirs.to_table()
+    assert ours.schema == theirs.schema
+    if value not in ("NULL", "7"):  # pylance needs a column
+        columns = {"c": sql}
+        assert ours.to_table(columns=columns) == theirs.to_table(columns=columns)
+
+
+def test_arrow_cast_of_values_that_do_not_fit(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"id": [1, 300], "s": ["x", "y"]}), tmp_path)
+    with pytest.raises(ExpressionError, match="300 not in range"):
+        dataset.to_table(columns={"c": "arrow_cast(id, 'UInt8')"})
+    with pytest.raises(ExpressionError, match="uint8"):
+        dataset.add_columns({"c": "arrow_cast(-1, 'UInt8')"})
+    with pytest.raises(ExpressionError, match="cannot be cast to duration"):
+        dataset.add_columns({"c": "arrow_cast(s, 'Duration(Second)')"})
+    for unknown in ("Float8", "List(Int8", "List Int8", "Time32(Nanosecond)", "None", ""):
+        with pytest.raises(UnsupportedExpressionError, match="arrow_cast"):
+            dataset.add_columns({"c": f"arrow_cast(id, '{unknown}')"})

@@ -10,7 +10,8 @@ import re
 import pyarrow as pa
 
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
-from trilake.lance.scan.sql_functions import in_sparks_words
+from trilake.lance.scan.arrow_types import parse_type
+from trilake.lance.scan.sql_functions import in_sparks_words, whole_call
 from trilake.table.table import FilterLike
 
 #: Quoted strings and names, which stay the same, then the syntax to replace.
@@ -34,10 +35,19 @@ def filter_of(condition: FilterLike, schema: pa.Schema) -> Filter | None:
 
 
 def expression_of(sql: str, schema: pa.Schema) -> Expression:
-    """Bind an expression to ``schema``.  Raises ``ExpressionError`` and ``UnsupportedExpressionError``."""
+    """Bind an expression to ``schema``; ``arrow_cast`` of the whole determines its type.
+
+    Raises ``ExpressionError`` and ``UnsupportedExpressionError``.
+    """
     from trilake.lance.scan.functions import LANCE_FUNCTIONS
 
-    return parse_expression(as_spark(sql), schema, functions=LANCE_FUNCTIONS)
+    kind, words = None, as_spark(sql)
+    cast = whole_call(sql, "arrow_cast")
+    if cast is not None and len(cast) == 2 and (kind := parse_type(cast[1].strip("'"))) is not None:
+        # Spark's SQL has only some of Arrow's types: then only the value is Spark's.
+        words = words if whole_call(words, "arrow_cast") is None else as_spark(cast[0])
+    expression = parse_expression(words, schema, functions=LANCE_FUNCTIONS)
+    return expression if kind is None else expression.of_type(kind)
 
 
 def as_spark(sql: str) -> str:

@@ -103,8 +103,9 @@ def _arrow_cast(arguments: list[str]) -> str | None:
     if name is None:
         return None
     value, decimal = arguments[0].strip(), _DECIMAL.fullmatch(name[1])
-    if decimal is not None and int(decimal[2]) > 38 and _NUMBER.fullmatch(value):
-        return value  # Spark has no such type, and compares a number with all of its digits
+    if decimal is not None and int(decimal[2]) > 38:
+        # Spark has no such type, and compares a number with all of its digits.
+        return value if _NUMBER.fullmatch(value) else None
     kind = f"DECIMAL({decimal[1]})" if decimal is not None else _TYPES.get(re.sub(r"\(\d+\)$", "", name[1]))
     if kind == "BINARY" and (digits := _HEX.fullmatch(value)) is not None:
         return f"X'{digits[1]}'"
@@ -218,6 +219,19 @@ class Rewrites:
 
 
 _REWRITES = Rewrites(_SPARK, brackets=True)
+
+
+def whole_call(sql: str, name: str) -> list[str] | None:
+    """Return the arguments of SQL that is one call of a function; ``None`` for other SQL.
+
+    >>> whole_call("f(g(a, 1), 'x')", "f"), whole_call("f(1) + f(2)", "f")
+    (['g(a, 1)', "'x'"], None)
+    """
+    calls: list[list[str]] = []
+    Rewrites({name: calls.append}).apply(sql)  # leaves the calls unchanged; the outermost one closes last
+    if not calls or not re.fullmatch(rf"{name}\s*\({re.escape(','.join(calls[-1]))}\)", sql.strip(), re.IGNORECASE):
+        return None
+    return [argument.strip() for argument in calls[-1]]
 
 
 def in_sparks_words(sql: str) -> str:
