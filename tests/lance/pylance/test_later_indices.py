@@ -72,6 +72,20 @@ def test_nulls_in_structs_are_not_matched(tmp_path: Path) -> None:
             assert ds.to_table(["id"], filter=filter, use_scalar_index=use)["id"].to_pylist() == expected
 
 
+def test_index_that_covers_no_fragment_is_not_used(dataset: LanceDataset) -> None:
+    def uses_index() -> bool:
+        scanner = dataset.scanner(["id"], filter="id >= 30")
+        assert scanner.to_table()["id"].to_pylist() == list(range(30, 60))
+        return "ScalarIndexQuery" in scanner.explain_plan()
+
+    dataset.create_scalar_index("id", "ZONEMAP")
+    assert uses_index()
+    dataset.optimize.compact_files()
+    assert not uses_index()
+    dataset.optimize.optimize_indices()
+    assert uses_index()
+
+
 def test_index_descriptions_include_all_segments(dataset: LanceDataset) -> None:
     def part(number: int, fragments: set[int]) -> Index:
         details = ("/lance.table.BitmapIndexDetails", b"")

@@ -74,8 +74,8 @@ class ColumnExistsError(InvalidArgumentError, OSError):
     """A column of this name exists already."""
 
 
-class UnknownIndexError(InvalidArgumentError, KeyError):
-    """The dataset has no index of this name."""
+class UnknownIndexError(InvalidArgumentError, KeyError, RuntimeError):
+    """The dataset has no index of this name: a ``KeyError`` of statistics, a ``RuntimeError`` of ``drop_index``."""
 
 
 class IndexExistsError(InvalidArgumentError, OSError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,8 @@ class _QueryBuilder:
         field = self.schema.find(leaf.path)
         by_name: dict[str, list[IndexMetadata]] = {}
         for entry in self.manifest.indices:
-            if field is not None and entry.fields == (field.id,) and entry.fragment_bitmap is not None:
+            covered = entry.fragment_bitmap or FrozenBitMap()
+            if field is not None and entry.fields == (field.id,) and not covered.isdisjoint(self.everywhere):
                 by_name.setdefault(entry.name, []).append(entry)
         # Prefer indices of rows to those of zones.
         for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]) is ZoneMapIndex):
@@ -200,7 +202,7 @@ class _QueryBuilder:
             return None
         return IndexQuery(_describe(leaf), self.everywhere, True, lambda: ids, certain=True)
 
-    @property
+    @cached_property
     def everywhere(self) -> FrozenBitMap:
         return FrozenBitMap(f.id for f in self.manifest.fragments)
 
