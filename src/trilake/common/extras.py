@@ -14,6 +14,7 @@ _PACKAGES: dict[str, tuple[str, str | None]] = {
     "fastavro": ("fastavro", "trevni"),
     "google": ("protobuf", "lance"),
     "jinja2": ("jinja2", "report"),
+    "lance_namespace": ("lance-namespace", None),
     "numba": ("numba", "lance"),
     "pandas": ("pandas", "spark"),
     "polars": ("polars", None),

@@ -191,7 +191,7 @@ class _Shard:
 
         Raises ``MissingDependencyError`` without torch.
         """
-        distributed = load("torch.distributed", "from_torch")
+        distributed = load("torch.distributed", "samplers of distributed processes")
         options |= {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
         return cls(**options, **dict(zip(cls._FROM_TORCH, args, strict=False)))
 

@@ -20,7 +20,7 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "base_store_params": (_UNSET, "other options for a base path", "storage_options apply to all base paths"),
     **dict.fromkeys(
         ["namespace_client", "table_id", "namespace_client_managed_versioning"],
-        (_OFF, "a dataset by its name in a catalog", "a dataset is opened by its path or URI"),
+        (_OFF, "a dataset by its name in a catalog", "lance.dataset and lance.write_dataset support catalogs"),
     ),
     "session": (_UNSET, "caches shared by several datasets", "each dataset has its own caches"),
     **dict.fromkeys(

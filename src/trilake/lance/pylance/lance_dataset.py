@@ -31,6 +31,7 @@ from trilake.lance.fragment import LanceFragment
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import commits
 from trilake.lance.pylance.beyond import not_in_format
+from trilake.lance.pylance.catalog import located
 from trilake.lance.pylance.dataset_changes import DatasetChanges, written
 from trilake.lance.pylance.dataset_indices import DatasetIndices
 from trilake.lance.pylance.dataset_metadata import DatasetMetadata
@@ -783,7 +784,7 @@ def _reopen(
 
 
 def dataset(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | None = None,
     version: Reference = None,
     asof: dt.datetime | str | None = None,
     block_size: int | None = None,
@@ -804,7 +805,8 @@ def dataset(
     asof: open the version that was current at this time, local time if naive; excludes ``version``.
     block_size: accepted for compatibility.
     commit_lock, index_cache_size, storage_options, default_scan_options, nulls: see :class:`LanceDataset`.
-    later: options of newer pylance releases; raises for unsupported ones.
+    later: options of newer pylance releases, such as ``namespace_client`` and ``table_id`` instead of ``uri`` (see
+        :func:`trilake.lance.pylance.catalog.located`); raises for unsupported ones.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
 
@@ -814,6 +816,7 @@ def dataset(
     [2, 1]
     """
     del block_size
+    uri, storage_options = located(uri, storage_options, later)
     check_format(later, of="dataset")
     if version is not None and asof is not None:
         raise InvalidArgumentError("version and asof cannot be used together", help="pass only one of them")
@@ -839,7 +842,7 @@ def dataset(
 
 def write_dataset(
     data_obj: Any,
-    uri: str | os.PathLike[str] | LanceDataset,
+    uri: str | os.PathLike[str] | LanceDataset | None = None,
     schema: pa.Schema | None = None,
     mode: Mode = "create",
     *,
@@ -857,7 +860,8 @@ def write_dataset(
     Parameters
     ----------
     data_obj: see :func:`trilake.lance.commands.input_rows.stream`.
-    uri: path, URI, or an open dataset.
+    uri: path, URI, or an open dataset; or pass ``namespace_client`` and ``table_id`` (see
+        :func:`trilake.lance.pylance.catalog.located`).
     schema: schema of the rows, if the input has none.
     mode: ``"create"`` fails if the dataset exists, ``"append"`` adds rows, ``"overwrite"`` replaces all rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
@@ -880,6 +884,7 @@ def write_dataset(
     """
     if not isinstance(mode, str):
         raise WrongTypeError(f"mode must be create, append or overwrite, got {mode!r}")
+    uri, storage_options = located(uri, storage_options, later, create=mode.lower() == "create")
     format, properties = format_of(later), properties_of(later)
     config, bases = config_of(later.pop("auto_cleanup_options", None)), base_paths(later.pop("initial_bases", None))
     check_format(later, of="write_dataset")
