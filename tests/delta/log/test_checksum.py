@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trilake
 from tests.delta.tables import VECTOR, add, log_of, metadata, protocol, remove
 from trilake.delta.log.checksum import (
     VersionChecksum,
@@ -143,6 +146,34 @@ def test_missing_fields_stay_unknown() -> None:
     assert (result.num_files, result.table_size_bytes) == (2, 11)
     assert (result.txns, result.domains, result.num_deletion_vectors) == (None, None, None)
     assert differences(result, log.snapshot()) == []
+
+
+def test_checksum_without_protocol_and_metadata_is_valid() -> None:
+    """Checksums of 2020 have only sizes and counts."""
+    content = {"tableSizeBytes": 5, "numFiles": 1, "numMetadata": 1, "numProtocol": 1, "numTransactions": 0}
+    for size, found in ((5, []), (6, ["tableSizeBytes is 6, but the log gives 5"])):
+        log = log_of([add("a", size=5)], [add("b", size=6)])
+        log.store.put(checksum_key(0), orjson.dumps({**content, "tableSizeBytes": size}))
+        old = read_checksum(log.store, 0)
+        assert old is not None
+        assert differences(old, log.snapshot(0)) == found
+        assert _following(log, old, 1) is None
+        assert orjson.loads(old.to_json())["numFiles"] == 1
+
+
+def test_checksums_go_on_after_one_without_protocol_and_metadata() -> None:
+    uri = f"memory://{uuid4()}"
+    trilake.write(pa.table({"n": [0]}), uri, properties={"trilake.checksums": "commit"})
+    trilake.write(pa.table({"n": [1]}), uri, mode="append")
+    store = open_store(uri)
+    kept = orjson.loads(bytes(store.read(checksum_key(1))))
+    store.put(checksum_key(1), orjson.dumps({k: v for k, v in kept.items() if k not in ("protocol", "metadata")}))
+    trilake.write(pa.table({"n": [2]}), uri, mode="append")
+    new = read_checksum(store, 2)
+    assert new is not None
+    assert new.metadata is not None
+    assert (new.num_files, differences(new, DeltaLog(store, standard_engine()).snapshot())) == (3, [])
+    assert trilake.verify(uri).ok
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -108,6 +108,8 @@ def write_snapshot_checksum(log: DeltaLog, snapshot: Snapshot) -> None:
 
 def _next_checksum(log: DeltaLog, base: Head, version: int) -> None:
     before = checksum.read_checksum(log.store, version - 1)
+    if before is not None and (before.protocol is None or before.metadata is None):
+        before = None
     if before is None and isinstance(base, Snapshot) and base.version == version - 1:
         before = checksum.of_snapshot(base, {})
     if before is not None:

@@ -29,13 +29,13 @@ _log = logging.getLogger("trilake.delta")
 class VersionChecksum:
     """The totals of a version: ``table_size_bytes`` and ``num_files`` of its logical files, and its rare actions.
 
-    ``txns``, ``domains`` and the counts of deletion vectors are ``None`` if the writer did not record them.
+    All other fields are ``None`` if the writer did not record them; checksums of 2020 have only sizes and counts.
     """
 
     table_size_bytes: int
     num_files: int
-    protocol: Protocol
-    metadata: Metadata
+    protocol: Protocol | None
+    metadata: Metadata | None
     txns: Mapping[str, Mapping[str, Any]] | None = None
     domains: Mapping[str, Mapping[str, Any]] | None = None
     in_commit_timestamp: int | None = None
@@ -55,8 +55,8 @@ class VersionChecksum:
             "inCommitTimestampOpt": self.in_commit_timestamp,
             "setTransactions": None if self.txns is None else [dict(t) for t in self.txns.values()],
             "domainMetadata": None if self.domains is None else [dict(d) for d in self.domains.values()],
-            "metadata": self.metadata.to_json(),
-            "protocol": self.protocol.to_json(),
+            "metadata": self.metadata and self.metadata.to_json(),
+            "protocol": self.protocol and self.protocol.to_json(),
         }
         return orjson.dumps({k: v for k, v in out.items() if v is not None})
 
@@ -68,11 +68,12 @@ class VersionChecksum:
             if fields["numMetadata"] != 1 or fields["numProtocol"] != 1:
                 raise ValueError("numMetadata and numProtocol must be 1")
             txns, domains = fields.get("setTransactions"), fields.get("domainMetadata")
+            protocol, metadata = fields.get("protocol"), fields.get("metadata")
             return VersionChecksum(
                 _count(fields["tableSizeBytes"]),
                 _count(fields["numFiles"]),
-                Protocol.from_json(fields["protocol"], version=version),
-                Metadata.from_json(fields["metadata"], version=version),
+                None if protocol is None else Protocol.from_json(protocol, version=version),
+                None if metadata is None else Metadata.from_json(metadata, version=version),
                 None if txns is None else {str(t["appId"]): t for t in txns},
                 None if domains is None else {str(d["domain"]): d for d in domains},
                 fields.get("inCommitTimestampOpt"),
@@ -148,8 +149,8 @@ def _total(column: pa.ChunkedArray) -> int:
 def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChecksum | None:
     """The checksum after one more commit with the actions ``batch``; ``before`` is ``None`` for the first commit.
 
-    Returns ``None`` if these do not suffice: a commit that only rearranges data may add a file again, and a removed
-    file may lack its size.
+    Returns ``None`` if these do not suffice: a commit that only rearranges data may add a file again, a removed file
+    may lack its size, and ``before`` the protocol and metadata.
     """
     adds, removes = batch.add, batch.remove
     rearranges = adds.num_rows and not pc.all(pc.fill_null(adds["dataChange"], False)).as_py()
@@ -205,9 +206,9 @@ def differences_of(checksum: VersionChecksum, state: State, totals: Mapping[str,
         "numDeletedRecordsOpt": checksum.num_deleted_records,
     }
     pairs: list[tuple[str, Any, Any]] = [(n, values[n], v) for n, v in totals.items() if values[n] is not None]
-    if state.protocol is not None:
+    if checksum.protocol is not None and state.protocol is not None:
         pairs.append(("protocol", checksum.protocol.unordered, state.protocol.unordered))
-    if state.metadata is not None:
+    if checksum.metadata is not None and state.metadata is not None:
         pairs.append(("metadata", checksum.metadata.to_json(), state.metadata.to_json()))
     if checksum.txns is not None:
         pairs.append(("setTransactions", _versions(checksum.txns), _versions(state.txns)))
