@@ -117,11 +117,13 @@ def clustered(
     """The protocol and metadata domains of a table after a write with clustering columns.
 
     ``base`` is the table, ``None`` for a new one; ``protocol`` and ``metadata`` are those of the resulting table.
-    ``columns`` is ``None`` if the write does not name any; ``replace`` indicates whether it may change them.  Raises
-    ``SchemaMismatchError`` if the table has other clustering columns, ``InvalidArgumentError`` for invalid ones.
+    ``columns`` is ``None`` if the write does not name any; ``replace`` indicates whether it replaces the columns of the
+    table, and so its clustering too.  Raises ``SchemaMismatchError`` if the table has other clustering columns,
+    ``InvalidArgumentError`` for invalid ones.
     """
     if columns is None:
-        return protocol, {}
+        ends = replace and base is not None and DOMAIN in base.state.domains
+        return protocol, {DOMAIN: None} if ends else {}
     if base is not None and not replace:
         current = [format_path(p) for p in clustering_columns(base)]
         if [c.lower() for c in current] != [c.lower() for c in columns]:

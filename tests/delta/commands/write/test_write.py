@@ -188,6 +188,16 @@ def test_dynamic_overwrite_without_partitions_replaces_all(uri: str) -> None:
     assert _check(uri) == [{"a": 2, "b": "y"}]
 
 
+@pytest.mark.parametrize("new", [pa.table({"a": [3]}), pa.table({"c": [3]})], ids=["same column", "another"])
+def test_an_overwrite_of_the_schema_ends_clustering(uri: str, new: pa.Table) -> None:
+    trilake.create(uri, {"a": "bigint", "b": "string"}, cluster_by=["a"])
+    trilake.write(AB, uri, mode="overwrite")
+    assert trilake.open(uri).detail()["clusteringColumns"].to_pylist() == [["a"]], "an overwrite of the rows keeps it"
+    trilake.write(new, uri, mode="overwrite", schema_mode="overwrite")
+    assert trilake.open(uri).detail()["clusteringColumns"].to_pylist() == [[]]
+    assert DeltaLog(open_store(uri), standard_engine()).snapshot().state.domains == {}
+
+
 # --- types -----------------------------------------------------------------------------------------------------------
 
 EVERY_TYPE = pa.table(
