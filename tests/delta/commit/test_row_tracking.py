@@ -26,7 +26,7 @@ from trilake.delta.log.snapshot import State, empty_state
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
-from trilake.errors import CorruptLogError, ProtocolChangedError, WriteFailedError
+from trilake.errors import CorruptLogError, InvalidArgumentError, ProtocolChangedError, WriteFailedError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.memory import MemoryStore
 
@@ -100,6 +100,52 @@ def test_remaining_rows_keep_their_row_ids(vectors: bool) -> None:
     _append(store, 0, mode="overwrite", replace_where="a = 3")
     (file,) = DeltaLog(store, standard_engine()).snapshot().adds.to_pylist()
     assert pq.read_table(pa.BufferReader(store.read(file["path"])))[names[0]].to_pylist() == [0, 1, 4]
+
+
+def test_commits_say_that_they_kept_the_ids() -> None:
+    store = MemoryStore()
+    _append(store, 3, properties=TRACKED)
+    trilake.open(store.uri).update({"a": "a + 10"}, where="a = 1")
+    log = DeltaLog(store, standard_engine())
+    assert [log.commit_info(v)["tags"] for v in (0, 1)] == [{row_tracking.PRESERVED: "true"}] * 2
+    Alter(log).set_properties({row_tracking.ENABLED: "false"})
+    assert "tags" not in log.commit_info(2)
+
+
+def test_suspended_row_tracking_assigns_no_ids() -> None:
+    store = MemoryStore()
+    _append(store, 3, properties=TRACKED)
+    log = DeltaLog(store, standard_engine())
+    suspended = {row_tracking.ENABLED: "false", "delta.rowTrackingSuspended": "true"}
+    Alter(log).set_properties(suspended)
+    _append(store, 2)
+    adds = {a["baseRowId"]: a["defaultRowCommitVersion"] for a in log.snapshot().adds.to_pylist()}
+    assert adds == {0: 0, None: None}
+    assert _mark(store) == 2
+    with pytest.raises(InvalidArgumentError, match="cannot both be true"):
+        Alter(log).set_properties(TRACKED)
+    Alter(log).set_properties({**TRACKED, "delta.rowTrackingSuspended": "false"})
+    assert _ranges(store) == [(0, 3, 0), (3, 2, 4)]
+
+
+def test_columns_with_row_ids_have_reserved_names() -> None:
+    store = MemoryStore()
+    _append(store, 1, properties=TRACKED)
+    log = DeltaLog(store, standard_engine())
+    for key in (row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN):
+        name = log.snapshot().metadata.configuration[key]
+        with pytest.raises(InvalidArgumentError, match="choose another name"):
+            Alter(log).add_columns({name.upper(): "bigint"})
+
+
+def test_a_replaced_table_keeps_the_names_of_its_columns_with_row_ids() -> None:
+    store = MemoryStore()
+    _append(store, 3, properties=TRACKED)
+    log = DeltaLog(store, standard_engine())
+    before = log.snapshot().metadata.configuration
+    trilake.create(store.uri, {"b": "bigint"}, mode="replace", properties=TRACKED)
+    assert log.snapshot().version == 1
+    assert log.snapshot().metadata.configuration == before
 
 
 def test_file_without_num_records_is_rejected() -> None:

@@ -13,22 +13,29 @@ import orjson
 
 from trilake.delta.log.snapshot import State
 from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.table_features.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN
+from trilake.delta.protocol.table_features.row_tracking import KEY as ENABLED
 from trilake.errors import CorruptLogError, WriteFailedError
 
 FEATURE = "rowTracking"
-ENABLED = "delta.enableRowTracking"
 DOMAIN = "delta.rowTracking"
-#: Properties that name the columns in files for the ids and versions of moved rows.
-ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
-VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+#: A tag of ``commitInfo``: whether all rows that were copied or updated kept their ids.
+PRESERVED = "delta.rowTracking.preserved"
 #: All row tracking properties.
 KEYS = (ENABLED, ID_COLUMN, VERSION_COLUMN)
 _MARK = "rowIdHighWaterMark"
 
 
 def supported(protocol: Protocol) -> bool:
-    """Whether writers of the table must assign row ids."""
+    """Whether files of the table may have row ids."""
     return FEATURE in (protocol.writer_features or ())
+
+
+def assigns(protocol: Protocol, configuration: Mapping[str, str]) -> bool:
+    """Whether writers of the table must assign row ids: they do unless that is suspended."""
+    suspended = is_on(configuration, SUSPENDED) and not is_on(configuration, ENABLED)
+    return supported(protocol) and not suspended
 
 
 def high_water_mark(state: State) -> int:

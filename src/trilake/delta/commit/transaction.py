@@ -39,8 +39,9 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import compat_versions, is_uniform
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.rules.iceberg_compat import check_compatible, check_files
-from trilake.delta.rules.new_columns import check_change_columns
+from trilake.delta.rules.new_columns import check_reserved_names
 from trilake.errors import (
     ConcurrentWriteError,
     ObjectExistsError,
@@ -219,7 +220,7 @@ def _content(
     assert protocol is not None
     assert metadata is not None
     if plan.metadata is not None:
-        check_change_columns(previous.state.metadata, metadata)
+        check_reserved_names(previous.state.metadata, metadata)
     if plan.protocol is not None or plan.metadata is not None:
         check_writable(protocol, uri=log.store.uri, version=version)
         if compat_versions(metadata.configuration) or is_uniform(metadata.configuration):
@@ -227,6 +228,8 @@ def _content(
     if compat_versions(metadata.configuration):
         check_files(metadata, (a["add"] for a in plan.file_actions if "add" in a))
     info = _commit_info(log, base, plan, token, now)
+    if is_on(metadata.configuration, row_tracking.ENABLED):
+        info["tags"] = {row_tracking.PRESERVED: "true"}
     new_metadata = plan.metadata
     if in_commit_timestamps.enabled(metadata):
         time = in_commit_timestamps.next_time(now, _info_before(log, previous))
@@ -236,7 +239,7 @@ def _content(
         if new_metadata is not None and before is not None:
             new_metadata = in_commit_timestamps.stamped(new_metadata, before, version, time)
     actions: Sequence[Mapping[str, Any]] = plan.file_actions
-    if row_tracking.supported(protocol):
+    if row_tracking.assigns(protocol, metadata.configuration):
         actions = row_tracking.assign(actions, previous.state, version, assigned=plan.row_id_mark)
     lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
     if plan.protocol is not None:

@@ -24,7 +24,7 @@ from trilake.delta.protocol.schema_edit import Path, PathLike, format_path, spel
 from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.delta.rules.iceberg_compat import with_needs
-from trilake.delta.rules.new_columns import check_change_columns
+from trilake.delta.rules.new_columns import check_reserved_names
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 
 #: Properties with the names of the row tracking columns in files, and the prefix of these names.
@@ -93,10 +93,16 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     """
     after = with_needs(before, after)
     _check_stats_columns(before, after)
-    check_change_columns(before, after)
+    check_reserved_names(before, after)
     if before is None or _opponent_of_manifests(before) is None:
         _check_manifests(after)
     if is_on(after.configuration, row_tracking.ENABLED):
+        if is_on(after.configuration, row_tracking.SUSPENDED):
+            raise InvalidArgumentError(
+                f"{row_tracking.ENABLED} and {row_tracking.SUSPENDED} cannot both be true",
+                help="set the other one to false in the same statement",
+                condition="DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION",
+            )
         names = {k: f"{prefix}{new_id()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
         after = replace(after, configuration={**after.configuration, **names})
     return after if before is None else change_mode(before, after, new_id=new_id)

@@ -8,6 +8,7 @@ from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType, check_distinct, types_in
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.protocol.sql_types import check_collation
+from trilake.delta.protocol.table_features.row_tracking import ID_COLUMN, VERSION_COLUMN
 from trilake.delta.protocol.voids import check_storable
 from trilake.errors import InvalidArgumentError
 
@@ -26,7 +27,7 @@ def check_columns(before: Metadata | None, after: Metadata) -> None:
         check_fields(after.schema, None if before is None else before.schema)
         check_storable(after.schema, None if before is None else before.schema)
     check_names(after.schema, after.column_mapping_mode)
-    check_change_columns(before, after)
+    check_reserved_names(before, after)
     check_collations(after.schema)
 
 
@@ -52,11 +53,20 @@ CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _ENABLED = "delta.enableChangeDataFeed"
 
 
-def check_change_columns(before: Metadata | None, after: Metadata) -> None:
-    """Raise ``InvalidArgumentError`` if a table with a change data feed gets columns with the feed's names.
+def check_reserved_names(before: Metadata | None, after: Metadata) -> None:
+    """Raise ``InvalidArgumentError`` for columns with names that the change data feed or row tracking uses.
 
     ``before`` is the table's metadata, ``None`` for a new table.
     """
+    own = {after.configuration[key].lower() for key in (ID_COLUMN, VERSION_COLUMN) if key in after.configuration}
+    for f in after.schema.fields:
+        if own & {f.name.lower(), f.physical_name.lower()}:
+            raise InvalidArgumentError(
+                f"the files of the table store row ids or row commit versions in a column {f.name}",
+                help="choose another name",
+                column=f.name,
+                condition="DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED",
+            )
     if not is_on(after.configuration, _ENABLED):
         return
     conflicts = [c for c in CHANGE_COLUMNS if after.schema.find(c) is not None]

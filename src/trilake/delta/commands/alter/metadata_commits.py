@@ -207,7 +207,12 @@ class MetadataCommits(PublicNames):
 
         The property promises that all files have ids, so it is set on exactly the version for which that is true.
         """
-        self._run(lambda h: self._with_properties(h, {f"{FEATURE}{row_tracking.FEATURE}": "supported"}))
+
+        def assigning(head: Head) -> MetadataChange:
+            resumed = {row_tracking.SUSPENDED: "false"} if head.properties.is_on(row_tracking.SUSPENDED) else {}
+            return self._with_properties(head, {f"{FEATURE}{row_tracking.FEATURE}": "supported", **resumed})
+
+        self._run(assigning)
         snapshot = self._snapshot()
         if not row_tracking.supported(snapshot.protocol):
             raise ProtocolChangedError(

@@ -173,7 +173,7 @@ def convert_to_delta(
     partition_by: the partition columns, in the order of the folders: fields, or names whose types are inferred; by
         default all are inferred.
     into: another location for the log, which then references the files by absolute paths.
-    collect_stats: whether footers' statistics go into the log.
+    collect_stats: whether footers' statistics go into the log; otherwise only row counts do.
     timezone: the zone of timestamps in folder names without one.
     by_manifest: in a folder that Spark's streaming sink wrote, take only the files in its list.
     source_format: the required format of the source; by default Iceberg if the folder has Iceberg metadata.
@@ -263,7 +263,7 @@ def _check_filled(schemas: Iterable[tuple[str, StructType]], filled: Mapping[str
 
 
 def _add(
-    root: str | None, path: str, partition: Mapping[str, str | None], size: int, modified_ms: int, stats: str | None
+    root: str | None, path: str, partition: Mapping[str, str | None], size: int, modified_ms: int, stats: str
 ) -> dict[str, Any]:
     """The fields of an ``add``; ``root`` is the location of the files if the log is elsewhere."""
     return {
@@ -272,7 +272,7 @@ def _add(
         "size": size,
         "modificationTime": modified_ms,
         "dataChange": True,
-        **({} if stats is None else {"stats": stats}),
+        "stats": stats,
     }
 
 

@@ -70,7 +70,7 @@ class Footer:
     key: str
     rows: int
     schema: str
-    stats: str | None
+    stats: str
     #: Whether it has shredded variants.
     shredded: bool = False
 
@@ -132,7 +132,8 @@ class FooterReader:
                 checked_footer(source, file)
             is_same = last is not None and last.is_of(file)
             shape = last if is_same and last else _Shape.of(file, f"{self.store.uri}/{end.key}", self.configuration)
-            stats = shape.stats(metadata, rebasing_of(file)) if self.statistics else None
+            count = f'{{"numRecords":{metadata.num_rows}}}'
+            stats = shape.stats(metadata, rebasing_of(file)) if self.statistics else count
             return Footer(end.key, metadata.num_rows, shape.schema_json, stats, shape.shredded), shape, metadata
 
     def _together(self, ends: Sequence[_End]) -> Iterator[Footer]:

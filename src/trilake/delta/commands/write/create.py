@@ -32,6 +32,7 @@ from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, par
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
+from trilake.delta.protocol.table_features.row_tracking import ID_COLUMN, VERSION_COLUMN
 from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.constraints import OF_NEW_TABLE
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
@@ -340,7 +341,9 @@ def _in_place_of(
     check_writable(base.protocol, uri=base.uri, version=base.version)
     if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
         raise removal_rejected(base.uri, so="it cannot be replaced")
-    metadata = replace(metadata, id=base.metadata.id)
+    # Older versions of the table, which may be restored, have row ids in the same columns of files.
+    columns = {k: v for k, v in base.metadata.configuration.items() if k in (ID_COLUMN, VERSION_COLUMN)}
+    metadata = replace(metadata, id=base.metadata.id, configuration={**metadata.configuration, **columns})
     if metadata.column_mapping_mode != "none":
         top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}
         with_ids = reuse(schema, base.schema) if base.metadata.column_mapping_mode != "none" else schema

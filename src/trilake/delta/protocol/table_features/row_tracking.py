@@ -6,6 +6,11 @@ from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, p
 from trilake.delta.protocol.property_values import Property, boolean, text
 
 KEY = "delta.enableRowTracking"
+#: Writers assign no ids, so that the feature can be dropped.
+SUSPENDED = "delta.rowTrackingSuspended"
+#: Properties that name the columns in files for the ids and versions of moved rows.
+ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _BY = "row tracking itself"
 
 FEATURE = Feature(
@@ -16,9 +21,9 @@ FEATURE = Feature(
     needs=("domainMetadata",),
     properties=(
         Property(KEY, "false", boolean),
-        Property("delta.rowTracking.materializedRowCommitVersionColumnName", None, text, set_by=_BY),
-        Property("delta.rowTracking.materializedRowIdColumnName", None, text, set_by=_BY),
-        Property("delta.rowTrackingSuspended", "false", boolean),
+        Property(VERSION_COLUMN, None, text, set_by=_BY),
+        Property(ID_COLUMN, None, text, set_by=_BY),
+        Property(SUSPENDED, "false", boolean),
     ),
     removal=FeatureRemoval(domains=("delta.rowTracking",), fields=("baseRowId", "defaultRowCommitVersion")),
 )
