@@ -14,7 +14,7 @@ import trilake
 from tests.spark.patches.frames import two_rows
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import existing_location
+from trilake.spark.delta.names.catalogue import existing_delta_table
 
 
 def test_catalog_tables(session: SparkSession) -> None:
@@ -83,7 +83,7 @@ def test_write_to_table(session: SparkSession) -> None:
         with pytest.raises(AnalysisException, match="writer_v2 already exists"):
             df.writeTo("writer_v2").using("delta").create()
         df.writeTo("writer_v2").append()
-        path = existing_location(session, "writer_v2")
+        path = existing_delta_table(session, "writer_v2").location
         table = trilake.open(path)
         assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
         assert table.metadata.configuration == {"owner": "me"}  # type: ignore[attr-defined]

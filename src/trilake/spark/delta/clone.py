@@ -25,7 +25,7 @@ from trilake.spark.delta.maintenance import check_bool, check_properties, check_
 from trilake.spark.delta.names.catalogue import (
     absolute,
     default_location,
-    existing_location,
+    existing_delta_table,
     find_table,
     location_of,
     name_aside,
@@ -119,7 +119,7 @@ def convert_table(
         return _convert_named(spark, identifier, fields, collect_stats, options)
     provider, path = by_path[1].lower(), by_path[2].replace("``", "`")
     if provider == "delta":
-        return existing_location(spark, identifier)
+        return existing_delta_table(spark, identifier).location
     if provider not in ("parquet", "iceberg"):
         raise InvalidArgumentError(
             f"CONVERT TO DELTA converts Parquet files and Iceberg tables, not {provider}",

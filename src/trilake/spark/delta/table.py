@@ -26,7 +26,7 @@ from trilake.spark.delta.maintenance import (
 )
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.merge.source import merge_request, source_frame
-from trilake.spark.delta.names.catalogue import existing_location, parts_of, table_at
+from trilake.spark.delta.names.catalogue import existing_delta_table, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.read import explain_read, read_dataframe, violation_finder
 from trilake.spark.delta.row_changes import delete_rows, update_rows
@@ -83,6 +83,7 @@ class DeltaTable:
         self._spark, self._path, self._alias = spark, path, alias
         #: The table's name in the catalog, which may qualify its columns if there is no alias.
         self._name: str | None = None
+        self._full_name: str | None = None
         self._options = session_options(spark, path, options)
         #: The frames that :meth:`toDF` returned; conditions and values may name their columns.
         self._frames = frames or FrameColumns()
@@ -193,7 +194,9 @@ class DeltaTable:
         >>> table.toDF().select("t.n").collect()
         [Row(n=11)]
         """
-        return type(self)(self._spark, self._path, self._options, alias=aliasName, frames=self._frames)
+        table = type(self)(self._spark, self._path, self._options, alias=aliasName, frames=self._frames)
+        table._full_name = self._full_name
+        return table
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The commits, newest first, at most ``limit``.
@@ -213,7 +216,7 @@ class DeltaTable:
         >>> trilake.DeltaTable.forPath(spark, "lake/detail").detail().select("format", "numFiles").collect()
         [Row(format='delta', numFiles=1)]
         """
-        return detail_frame(self._spark, self._open())
+        return detail_frame(self._spark, self._open(), self._full_name)
 
     def __repr__(self) -> str:
         return f"<DeltaTable {self._path}>"
@@ -239,7 +242,9 @@ class DeltaTable:
         """
         if not isinstance(tableOrViewName, str):
             raise InvalidArgumentError(f"the name must be a string, got {type(tableOrViewName).__name__}")
-        table = cls.forPath(sparkSession, existing_location(sparkSession, tableOrViewName), hadoopConf)
+        existing = existing_delta_table(sparkSession, tableOrViewName)
+        table = cls.forPath(sparkSession, existing.location, hadoopConf)
+        table._full_name = existing.name
         if table_at(tableOrViewName) is None:
             table._name = parts_of(tableOrViewName)[-1]
         return table

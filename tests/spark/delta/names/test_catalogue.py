@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import TableExistsError
-from trilake.spark.delta.names.catalogue import existing_location
+from trilake.spark.delta.names.catalogue import existing_delta_table
 from trilake.spark.delta.names.entries import About, Entry, change_entry, decoded, find_entry, make_entry
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.internals import java_session
@@ -43,7 +43,7 @@ def _make(session: SparkSession, way: str, name: str) -> None:
         DeltaTable.create(session).tableName(name).addColumn("n", "int").execute()
         df.write.insertInto(name)
     else:
-        path = f"{existing_location(session, 'cat_s')}"
+        path = existing_delta_table(session, "cat_s").location
         DeltaTable.forPath(session, path).clone(name)
 
 
@@ -51,17 +51,19 @@ def _make(session: SparkSession, way: str, name: str) -> None:
 def test_dropped_managed_table_stays_deleted(session: SparkSession, way: str) -> None:
     _frame(session, 1, 2).write.format("delta").saveAsTable("cat_s")
     _make(session, way, "cat_t")
-    place = existing_location(session, "cat_t")
+    place = existing_delta_table(session, "cat_t").location
     entry = find_entry(session, ["cat_t"])
     assert entry is not None
     assert entry.managed
     assert entry.provider == "delta"
+    named = DeltaTable.forName(session, "cat_t")
+    assert {t.detail().first()["name"] for t in (named, named.alias("t"))} == {"spark_catalog.default.cat_t"}
     _frame(session, 3).write.format("delta").mode("append").saveAsTable("cat_t")
     wide = _frame(session, 4).withColumn("more", F.lit("x"))
     wide.write.format("delta").mode("append").option("mergeSchema", "true").saveAsTable("cat_t")
     assert sorted(r.n for r in DeltaTable.forName(session, "cat_t").toDF().collect()) == [1, 2, 3, 4]
     assert session.table("cat_t").columns == ["n", "more"]
-    assert existing_location(session, "cat_t") == place
+    assert existing_delta_table(session, "cat_t").location == place
     session.sql("DROP TABLE cat_t")
     assert not os.path.exists(place) or not os.listdir(place)
     _frame(session, 9).write.format("delta").mode("append").saveAsTable("cat_t")
@@ -95,7 +97,7 @@ def test_failed_write_leaves_no_name(session: SparkSession) -> None:
 
 def test_foreign_files_at_a_managed_location_are_not_adopted(session: SparkSession) -> None:
     _make(session, "saveAsTable", "cat_t")
-    place = Path(existing_location(session, "cat_t"))
+    place = Path(existing_delta_table(session, "cat_t").location)
     session.sql("DROP TABLE cat_t")
     place.mkdir(exist_ok=True)
     (place / "other.txt").write_text("mine")
@@ -112,7 +114,7 @@ def test_entries_of_other_engines_are_found(session: SparkSession, tmp_path: Pat
     path = str(tmp_path / "t")
     trilake.write({"n": [1, 2]}, path)
     session.catalog.createTable("cat_b", path=path, source="delta", schema=_frame(session, 1).schema)
-    assert existing_location(session, "cat_b") == path
+    assert existing_delta_table(session, "cat_b").location == path
     assert DeltaTable.forName(session, "cat_b").toDF().count() == 2
     _frame(session, 5).write.insertInto("cat_b")
     assert trilake.open(path).count() == 3

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError, WriteFailedError
-from trilake.spark.delta.names.catalogue import existing_location
+from trilake.spark.delta.names.catalogue import existing_delta_table
 from trilake.spark.patches.recorder import patched
 from trilake.spark.session.compat import error_condition
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
@@ -393,17 +393,17 @@ def test_rename_moves_files_and_rejects_existing_name(
                 sql.sql(f"ALTER TABLE sql_renames.one RENAME TO {taken}")
             assert error.value.getCondition() == "TABLE_OR_VIEW_ALREADY_EXISTS"
         assert rows(sql, "SELECT a FROM sql_renames.one") == [(1,)]
-        place = existing_location(sql, "sql_renames.one")
+        place = existing_delta_table(sql, "sql_renames.one").location
         sql.sql("CACHE TABLE sql_renames.one")
         sql.sql("ALTER TABLE sql_renames.one RENAME TO sql_renames.three")
         assert rows(sql, "SELECT a FROM sql_renames.three") == [(1,)]
         sql.sql("INSERT INTO sql_renames.three VALUES (3)")
         assert rows(sql, "SELECT a FROM sql_renames.three") == [(1,), (3,)]
-        assert existing_location(sql, "sql_renames.three") == place.removesuffix("one") + "three"
+        assert existing_delta_table(sql, "sql_renames.three").location == place.removesuffix("one") + "three"
         assert not Path(place).exists()
         sql.sql("ALTER TABLE sql_renames.two RENAME TO sql_renames.one")
         assert rows(sql, "SELECT a FROM sql_renames.one") == [(2,)]
-        assert existing_location(sql, "sql_renames.one") == f"{tmp_path}/two"
+        assert existing_delta_table(sql, "sql_renames.one").location == f"{tmp_path}/two"
         with pytest.raises(AnalysisException):
             sql.sql("ALTER TABLE sql_renames.one RENAME TO default.sql_elsewhere")
         assert not sql.catalog.tableExists("default.sql_elsewhere")

@@ -77,11 +77,13 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A trilake table in the catalog: its format and location, and whether the catalog manages its files."""
+    """A trilake table: its format and location; ``name`` is its full name in the catalog, whose entry says whether
+    it is ``managed``."""
 
     format: str
     location: str
     managed: bool = field(default=False, compare=False, repr=False)
+    name: str | None = field(default=None, compare=False, repr=False)
 
 
 def table_at(name: str) -> NamedTable | None:
@@ -116,12 +118,17 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
             help="read it with spark.table",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
-    return NamedTable(format, entry.location, entry.managed)
+    return NamedTable(format, entry.location, entry.managed, entry.full_name)
 
 
 def location_of(spark: SparkSession, name: str) -> str | None:
     """The location of the Delta table with a name or at ``delta.`/path```; ``None`` for an unknown name.  Raises
     ``InvalidArgumentError`` for a view and for tables of other formats."""
+    table = _find_delta_table(spark, name)
+    return None if table is None else table.location
+
+
+def _find_delta_table(spark: SparkSession, name: str) -> NamedTable | None:
     table = find_table(spark, name)
     if table is not None and not has_log(table.format):
         raise InvalidArgumentError(
@@ -129,7 +136,7 @@ def location_of(spark: SparkSession, name: str) -> str | None:
             help="read it with spark.table, and write to it with df.write.saveAsTable or insertInto",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
-    return None if table is None else table.location
+    return table
 
 
 def default_location(spark: SparkSession, name: str) -> str:
@@ -350,13 +357,14 @@ def existing_table(spark: SparkSession, name: str) -> NamedTable:
     return table
 
 
-def existing_location(spark: SparkSession, name: str) -> str:
-    """Like :func:`location_of`, but raises ``TableNotFoundError`` for an unknown name."""
-    place = location_of(spark, name)
-    if place is None:
+def existing_delta_table(spark: SparkSession, name: str) -> NamedTable:
+    """The Delta table with a name or at ``delta.`/path```.  Raises the errors of :func:`location_of`, and
+    ``TableNotFoundError`` for an unknown name."""
+    table = _find_delta_table(spark, name)
+    if table is None:
         raise TableNotFoundError(
             f"table {name} cannot be found in the catalog",
             help="create it with DeltaTable.create, or use DeltaTable.forPath",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
-    return place
+    return table

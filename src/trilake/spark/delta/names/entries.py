@@ -84,6 +84,10 @@ class Entry:
         return self.kind == "MANAGED"
 
     @property
+    def full_name(self) -> str:
+        return f"spark_catalog.{self.database}.{self.table}"
+
+    @property
     def is_view(self) -> bool:
         return self.kind == "VIEW"
 

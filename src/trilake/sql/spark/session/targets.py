@@ -64,7 +64,7 @@ class Target:
     @property
     def catalog_name(self) -> str | None:
         """The full name in the catalog, ``None`` for a path."""
-        return None if self.entry is None else f"spark_catalog.{self.entry.database}.{self.entry.table}"
+        return None if self.entry is None else self.entry.full_name
 
 
 @dataclass(frozen=True)

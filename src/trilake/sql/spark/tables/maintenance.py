@@ -223,7 +223,7 @@ def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target
     inside = [
         c.name for c in session.spark.catalog.listColumns(quote_parts((entry.database, entry.table))) if c.isPartition
     ]
-    return _detail_row(session, entry.provider, f"spark_catalog.{entry.database}.{entry.table}", entry.location, inside)
+    return _detail_row(session, entry.provider, entry.full_name, entry.location, inside)
 
 
 def _detail_of_folder(session: SqlSession, path: str) -> DataFrame:
