@@ -386,6 +386,20 @@ def test_v2_checkpoint_feature_needs_its_history_truncated() -> None:
     assert t.protocol == Protocol(1, 2)
 
 
+def test_checkpoint_protection_ends_with_the_history_that_needs_it() -> None:
+    t = Case(enableDeletionVectors="true")
+    t.delete("id = 1")
+    t.alter.drop_feature("deletionVectors", protect_history=True)
+    assert t.protocol.writer_features == ("appendOnly", "checkpointProtection", "invariants")
+    for options in ({}, {"truncate_history": True}):
+        with pytest.raises(FeatureInUseError, match="still has versions before 5, starting with 0"):
+            t.alter.drop_feature("checkpointProtection", **options)
+    t.later.drop_feature("checkpointProtection", truncate_history=True)
+    assert t.protocol == Protocol(1, 2)
+    assert t.configuration == {}
+    assert t.ids() == [2]
+
+
 def test_truncate_history_for_a_writer_feature_is_rejected() -> None:
     t = Case()
     t.alter.add_feature("inCommitTimestamp")

@@ -235,11 +235,11 @@ class MetadataCommits(PublicNames):
         row, removal = removable(snapshot.protocol, name, truncate_history=truncate_history)
         if removal.in_past is not None:
             snapshot, has_committed = self._turned_off(snapshot, row, removal)
-            if truncate_history or has_committed:
-                # Log cleanup can truncate history only at a checkpoint.
-                write_checkpoint(self.log, snapshot, self.runtime)
-            if truncate_history:
-                cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
+        if truncate_history or has_committed:
+            # Log cleanup can truncate history only at a checkpoint.
+            write_checkpoint(self.log, snapshot, self.runtime)
+        if truncate_history:
+            cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
         trace = trace_in(self.log, snapshot, row)
         older = None if trace is not None else history_trace(self.log, removal, changed=has_committed)
         if trace is not None or (older is not None and not protect_history):
@@ -381,7 +381,7 @@ def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) 
             help="copy the rows into a new table",
             condition="DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE",
         )
-    if truncate_history and not row.of_readers:
+    if truncate_history and not (row.of_readers or row.removal.in_log):
         raise InvalidArgumentError(
             f"TRUNCATE HISTORY is not supported for {row.name}: it is not a reader feature, so older versions stay"
             " readable",

@@ -14,7 +14,7 @@ def _in_use(table: Inspection) -> Trace | None:
         return None
     return Trace(
         f"the log still has versions before {before}, starting with {oldest}",
-        "wait until log cleanup has removed them",
+        "wait until log cleanup has removed them, or use TRUNCATE HISTORY (truncate_history) once they are a day old",
         condition="DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD",
     )
 
@@ -24,5 +24,5 @@ FEATURE = Feature(
     None,
     7,
     properties=(Property(KEY, "0", integer(0), set_by="the removal of a feature"),),
-    removal=FeatureRemoval(in_use=_in_use),
+    removal=FeatureRemoval(in_use=_in_use, in_log=True),
 )
