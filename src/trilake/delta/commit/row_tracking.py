@@ -14,12 +14,14 @@ import orjson
 from trilake.delta.log.snapshot import State
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.table_features.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN
-from trilake.delta.protocol.table_features.row_tracking import KEY as ENABLED
+from trilake.delta.protocol.table_features import row_tracking as feature
 from trilake.errors import CorruptLogError, WriteFailedError
 
 FEATURE = "rowTracking"
 DOMAIN = "delta.rowTracking"
+ENABLED, SUSPENDED = feature.KEY, feature.SUSPENDED
+#: Properties that name the columns in files for the ids and versions of moved rows.
+ID_COLUMN, VERSION_COLUMN = feature.ID_COLUMN, feature.VERSION_COLUMN
 #: A tag of ``commitInfo``: whether all rows that were copied or updated kept their ids.
 PRESERVED = "delta.rowTracking.preserved"
 #: All row tracking properties.

@@ -83,9 +83,9 @@ class FeatureRemoval:
 
     ``properties`` enable it; by default those of the feature.  ``metadata`` removes what else the feature left there,
     once ``in_use`` shows that this is harmless.  ``in_past`` checks whether older versions use the feature; ``None`` if
-    they do not matter.  ``in_log`` indicates that ``in_use`` depends on how far back the log goes.  ``domains`` are removed with it, and files are added again without ``fields``.  ``rewritten``
-    selects the files to rewrite if the feature is in use; with ``renames``, they are written for the metadata without
-    the feature, which their commit sets.
+    they do not matter.  ``in_log`` indicates that ``in_use`` depends on how far back the log goes.  ``domains`` are
+    removed with it, and files are added again without ``fields``.  ``rewritten`` selects the files to rewrite if the
+    feature is in use; with ``renames``, they are written for the metadata without the feature, which their commit sets.
     """
 
     properties: tuple[str, ...] | None = None

@@ -8,7 +8,6 @@ from trilake.delta.protocol.property_values import Property, boolean, text
 KEY = "delta.enableRowTracking"
 #: Writers assign no ids, so that the feature can be dropped.
 SUSPENDED = "delta.rowTrackingSuspended"
-#: Properties that name the columns in files for the ids and versions of moved rows.
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _BY = "row tracking itself"
