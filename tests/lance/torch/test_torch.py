@@ -38,11 +38,15 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     stand_in = SimpleNamespace(worker=None)
     data: Any = ModuleType("torch.utils.data")
     data.IterableDataset = type("IterableDataset", (), {"__module__": "torch.utils.data"})
+    data.Dataset = type("Dataset", (), {"__module__": "torch.utils.data"})
+    data.DataLoader = lambda dataset, **options: (dataset, options)
     data.get_worker_info = lambda: stand_in.worker
     whole: Any = ModuleType("torch")
     whole.from_numpy = _from_numpy
+    stand_in.group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "torch", whole)
     monkeypatch.setitem(sys.modules, "torch.utils.data", data)
+    monkeypatch.setitem(sys.modules, "torch.distributed", stand_in.group)
     sys.modules.pop(_MODULE, None)
     stand_in.data = import_module(_MODULE)
     yield stand_in
@@ -122,7 +126,6 @@ def test_samples_and_sampler_arguments(torch: Any, source: lance.LanceDataset) -
         {"world_size": 2},
         {"rank": 2, "world_size": 2},
         {"shard_granularity": "row"},
-        {"samples": 5, "filter": "n > 1"},
         {"samples": 5, "with_row_id": True},
         {"sampler": ShardedBatchSampler(0, 2), "rank": 0, "world_size": 2},
         {"batch_size": 0},
@@ -132,6 +135,81 @@ def test_samples_and_sampler_arguments(torch: Any, source: lance.LanceDataset) -
 def test_conflicting_parameters_are_rejected(torch: Any, source: lance.LanceDataset, how: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         list(torch.data.LanceDataset(source, **{"batch_size": 10, **how}))
+
+
+@pytest.mark.parametrize("how", ["fragment", "batch"])
+def test_process_group_gives_the_rank(torch: Any, source: lance.LanceDataset, how: str) -> None:
+    group = torch.group
+
+    def joined(rank: int) -> None:
+        group.is_initialized, group.get_rank, group.get_world_size = lambda: True, lambda: rank, lambda: 2
+
+    options: dict[str, Any] = {"columns": ["n"], "shard_granularity": how}
+    early = torch.data.LanceDataset(source, 7, **options)
+    found, by_worker = [], []
+    for rank in range(2):
+        joined(rank)
+        part = torch.data.LanceDataset(source, 7, **options)
+        sent = pickle.dumps(part)
+        own = _numbers(part)
+        found += own
+        assert _numbers(early) == own
+        assert _numbers(torch.data.LanceDataset(source, 7, **options, auto_detect_rank=False)) == list(range(230))
+        assert len(_numbers(torch.data.LanceDataset(source, 7, **options, rank=0, world_size=1))) == 230
+        group.is_initialized = lambda: False  # as in a spawned worker process
+        again = pickle.loads(sent)
+        for worker in range(2):
+            torch.worker = SimpleNamespace(id=worker, num_workers=2)
+            by_worker += _numbers(again)
+        torch.worker = None
+    assert sorted(found) == sorted(by_worker) == list(range(230))
+
+
+def test_columns_are_computed_and_samples_filtered(torch: Any, source: lance.LanceDataset) -> None:
+    version = source.version
+    source.delete("n >= 100")
+    options: dict[str, Any] = {"columns": {"twice": "2 * n"}, "filter": "n < 50"}
+    rows = torch.data.LanceDataset(source.uri, 20, dataset_options={"version": version}, **options)
+    assert rows.dataset.count_rows() == 230
+    assert _numbers(rows) == list(range(0, 100, 2))
+    assert rows.schema.names == ["twice"]
+    drawn = _numbers(torch.data.LanceDataset(source, 20, samples=30, **options))
+    assert len(set(drawn)) == 30
+    assert set(drawn) < set(range(0, 100, 2))
+
+
+def test_blobs_are_files(torch: Any, tmp_path: Path) -> None:
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    rows = pa.table([range(10), [bytes([i]) * 9 for i in range(10)]], schema=pa.schema([("n", pa.int64()), blob]))
+    source = lance.write_dataset(rows, tmp_path / "t")
+    seen = []
+
+    def read(batch: dict[str, Any]) -> None:
+        seen.append((list(batch), batch["n"].to_pylist() if "n" in batch else [], [f.read() for f in batch["b"]]))
+
+    list(torch.data.LanceDataset(source, 6, to_tensor_fn=read))
+    list(torch.data.LanceDataset(source, 10, columns=["b"], filter="n = 3", with_row_id=True, to_tensor_fn=read))
+    assert seen == [
+        (["n", "b"], list(range(6)), [bytes([i]) * 9 for i in range(6)]),
+        (["n", "b"], list(range(6, 10)), [bytes([i]) * 9 for i in range(6, 10)]),
+        (["_rowid", "b"], [], [bytes([3]) * 9]),
+    ]
+    assert _numbers(torch.data.LanceDataset(source, 6, columns=["n"])) == list(range(10))
+    with pytest.raises(InvalidArgumentError, match="blobs"):
+        torch.data.LanceDataset(source, 6, samples=2)
+
+
+def test_map_style_dataset_returns_rows_by_position(torch: Any, source: lance.LanceDataset) -> None:
+    version = source.version
+    source.delete("n < 100")
+    rows = pickle.loads(pickle.dumps(torch.data.SafeLanceDataset(source.uri, dataset_options={"version": version})))
+    assert len(rows) == 230
+    assert rows[3] == {"v": [6.0, 7.0], "n": 3, "flag": False}
+    assert [row["n"] for row in rows.__getitems__([9, 2])] == [9, 2]
+    loader = torch.data.get_safe_loader(rows, batch_size=8, num_workers=2, pin_memory=True)
+    expected = {"batch_size": 8, "num_workers": 2, "pin_memory": True}
+    assert loader == (rows, {**expected, "persistent_workers": True, "multiprocessing_context": "spawn"})
+    assert torch.data.get_safe_loader(rows, num_workers=0) == (rows, {"batch_size": 32, "num_workers": 0})
 
 
 def test_nulls_are_rejected(torch: Any, tmp_path: Path) -> None:

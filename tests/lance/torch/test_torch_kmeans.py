@@ -77,6 +77,9 @@ def test_nearest_centre(torch: Any, monkeypatch: pytest.MonkeyPatch, room: int) 
         assert ids.tolist() == distances.argmin(1).tolist()
         assert np.allclose(least, distances.min(1), atol=1e-4)
     assert np.allclose(torch.distance.pairwise_l2(x, y), expected["l2_distance"], atol=1e-4)
+    assert np.allclose(torch.distance.pairwise_cosine(x, y), expected["cosine_distance"], atol=1e-4)
+    given = torch.distance.l2_distance(torch.from_numpy(x), torch.from_numpy(y), (y * y).sum(1))
+    assert given[0].tolist() == expected["l2_distance"].argmin(1).tolist()
     with pytest.raises(ValueError, match="2-D"):
         torch.distance.l2_distance(x[0], y)
     with pytest.raises(InvalidArgumentError, match="same dimension"):

@@ -23,10 +23,18 @@ def pairwise_l2(x: Any, y: Any, y2: Any = None) -> Any:
     return (x * x).sum(1)[:, None] + y2[None, :] - 2 * (x @ y.T)
 
 
-def l2_distance(vectors: Any, centroids: Any) -> tuple[Any, Any]:
-    """Return the nearest centroid of each vector, and its squared L2 distance."""
+def pairwise_cosine(x: Any, y: Any, *, y2: Any = None) -> Any:
+    """Return 1 - cosine for rows of ``x`` and ``y``; ``y2`` are the norms of ``y``."""
+    _check(x, y)
+    if y2 is None:
+        y2 = (y * y).sum(1) ** 0.5
+    return 1 - (x @ y.T) / (((x * x).sum(1) ** 0.5)[:, None] * y2[None, :])
+
+
+def l2_distance(vectors: Any, centroids: Any, y2: Any = None) -> tuple[Any, Any]:
+    """Return the nearest centroid of each vector, and its squared L2 distance; ``y2`` as in :func:`pairwise_l2`."""
     _check(vectors, centroids)
-    squares = (centroids * centroids).sum(1)
+    squares = (centroids * centroids).sum(1) if y2 is None else y2
     return _nearest(vectors, centroids, lambda part: pairwise_l2(part, centroids, squares))
 
 
@@ -34,11 +42,7 @@ def cosine_distance(vectors: Any, centroids: Any) -> tuple[Any, Any]:
     """Return the nearest centroid of each vector by cosine, and 1 - cosine."""
     _check(vectors, centroids)
     lengths = (centroids * centroids).sum(1) ** 0.5
-
-    def distances(part: Any) -> Any:
-        return 1 - (part @ centroids.T) / (((part * part).sum(1) ** 0.5)[:, None] * lengths[None, :])
-
-    return _nearest(vectors, centroids, distances)
+    return _nearest(vectors, centroids, lambda part: pairwise_cosine(part, centroids, y2=lengths))
 
 
 def dot_distance(x: Any, y: Any) -> tuple[Any, Any]:
