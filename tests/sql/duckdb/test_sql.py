@@ -266,7 +266,7 @@ def test_other_formats_support_select_and_insert(tmp_path: Path, format: str) ->
     run(f"INSERT INTO {name} VALUES (2, 'y')")
     assert run(f"SELECT b FROM {name} WHERE a = 2") == [{"b": "y"}]
     with pytest.raises(InvalidArgumentError, match="Delta"):
-        run(f"OPTIMIZE {name}")
+        run(f"GENERATE symlink_format_manifest FOR TABLE {name}")
 
 
 def test_create_existing_table(t: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -40,6 +39,7 @@ from trilake.sql.parser.maintenance import (
     parse_maintenance,
 )
 from trilake.sql.parser.statements import RESTORE, kind, numbers
+from trilake.sql.upkeep import maintain
 from trilake.table.registry import format_named, format_of_provider
 
 
@@ -50,6 +50,8 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
     place = place_of(context, statement.parts)
     if isinstance(statement, History):
         return place.open(context).history(statement.limit)
+    if not place.has_log and place.at is None:
+        return maintain(place.open(context), statement, _time)
     table = place.delta(context, type(statement).__name__.upper())
     match statement:
         case Detail():
@@ -101,9 +103,12 @@ def _restore(table: ArrowDeltaTable, statement: Restore) -> pa.Table:
         result = table.restore(statement.version)
     else:
         assert statement.timestamp is not None
-        time = constant(statement.timestamp)[0].as_py()
-        result = table.restore(timestamp=time if isinstance(time, dt.datetime) else str(time))
+        result = table.restore(timestamp=_time(statement.timestamp))
     return one_row(**numbers(result, RESTORE))
+
+
+def _time(expression: str) -> str:
+    return str(constant(expression)[0].as_py())
 
 
 def _convert(context: Context, statement: Convert) -> pa.Table:

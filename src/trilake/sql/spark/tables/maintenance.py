@@ -24,6 +24,7 @@ from trilake.spark.delta.maintenance import (
 )
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
+from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.format import spark_format_named
 from trilake.sql.parser.maintenance import (
     Convert,
@@ -50,6 +51,7 @@ from trilake.sql.spark.session.targets import (
     resolve,
     whole_table_of,
 )
+from trilake.sql.upkeep import check_optimize, maintain
 from trilake.table.registry import DEFAULT, open_table
 
 
@@ -61,19 +63,17 @@ def run_maintenance(session: SqlSession, statement: Maintenance) -> DataFrame:
     if isinstance(statement, Detail):
         return _detail(session, statement)
     target = place_of_statement(session, statement.parts, type(statement).__name__.upper())
-    if isinstance(statement, History):
-        return history_frame(spark, _with_history(session, target), statement.limit)
     if isinstance(statement, Optimize) and not target.has_log:
+        check_optimize(target.format, statement)
         totals = spark_format_named(target.format).optimize(session.spark, target.path)
         metrics = T.StructType([T.StructField(name, T.LongType()) for name in totals])
         schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
         return rows(session, schema, [(target.path, dict(totals))])
     if not target.has_log:
-        raise InvalidArgumentError(
-            f"{type(statement).__name__.upper()} is only supported for Delta tables",
-            file=target.path,
-            condition="DELTA_TABLE_ONLY_OPERATION",
-        )
+        table = open_table(session.store(target.path), target.format)
+        return arrow_frame(spark, maintain(table, statement, lambda time: iso(moment_ms(session, time))))
+    if isinstance(statement, History):
+        return history_frame(spark, _with_history(session, target), statement.limit)
     open_delta(session, target)
     if isinstance(statement, Optimize):
         builder = _optimize(session, target, statement.where)
