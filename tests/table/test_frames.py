@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -19,6 +20,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import trilake
+from trilake import lance
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 _ROWS = {"id": [1, 2, 3], "name": ["a", None, "c"]}
@@ -35,6 +37,27 @@ class _OtherBatch:
         return self.batch.__arrow_c_array__(requested_schema)
 
 
+class _HuggingFace:
+    """A dataset of Hugging Face, of which ``indices`` are selected; the library is too large for the tests."""
+
+    def __init__(self, table: pa.Table, indices: list[int] | None = None, *, features: bool = True) -> None:
+        self.table, self.indices = table, indices
+        schema = table.schema.with_metadata({"huggingface": "{}"})
+        self.features = SimpleNamespace(arrow_schema=schema) if features else None
+
+    def with_format(self, kind: str) -> _HuggingFace:
+        assert kind == "arrow"
+        return self
+
+    def iter(self, batch_size: int) -> Iterator[pa.Table]:
+        rows = self.table if self.indices is None else self.table.take(self.indices)
+        yield from (rows.slice(start, 2) for start in range(0, len(rows), 2))
+
+
+_DATASET = type("Dataset", (_HuggingFace,), {"__module__": "datasets.arrow_dataset"})
+_STREAMED = type("IterableDataset", (_HuggingFace,), {"__module__": "datasets.iterable_dataset"})
+
+
 _FRAMES: dict[str, Callable[[], Any]] = {
     "table": lambda: _TABLE,
     "batch": lambda: _TABLE.to_batches()[0],
@@ -49,6 +72,8 @@ _FRAMES: dict[str, Callable[[], Any]] = {
     "polars": lambda: pl.DataFrame(_ROWS),
     "polars lazy": lambda: pl.DataFrame(_ROWS).lazy().filter(pl.col("id") > 0),
     "duckdb": lambda: duckdb.from_arrow(_TABLE),
+    "hugging face": lambda: _DATASET(_TABLE.take([2, 0, 0, 1]), [1, 3, 0]),
+    "hugging face stream": lambda: _STREAMED(_TABLE),
     "dict": lambda: _ROWS,
     "list of dicts": lambda: [{"id": 1, "name": "a"}, {"id": 2}, {"id": 3, "name": "c"}],
 }
@@ -85,12 +110,22 @@ def test_nested_string_views_are_written_to_lance(tmp_path: Path) -> None:
         [{"a": 1}, {"a": "x"}],
         pa.array([1]),
         [pa.array([1])],
+        _STREAMED(_TABLE, features=False),
+        type("DatasetDict", (dict,), {"__module__": "datasets.dataset_dict"})(train=1),
     ],
 )
 def test_unsupported_input_is_rejected(data: Any) -> None:
     with pytest.raises((InvalidArgumentError, SchemaMismatchError)) as found:
         trilake.write(data, "memory://frames-rejected")
     assert found.value.help
+
+
+def test_datasets_of_hugging_face_keep_their_features(tmp_path: Path) -> None:
+    rows = lance.write_dataset(_DATASET(_TABLE, [2, 0]), tmp_path / "t")
+    assert rows.schema == _TABLE.schema.with_metadata({"huggingface": "{}"})
+    assert rows.to_table()["id"].to_pylist() == [3, 1]
+    rows = lance.write_dataset(_STREAMED(_TABLE), tmp_path / "t", mode="append")
+    assert rows.to_table()["name"].to_pylist() == ["c", "a", "a", None, "c"]
 
 
 def test_merge_accepts_every_frame_type() -> None:

@@ -45,8 +45,8 @@ def write(
     Parameters
     ----------
     data: a Spark DataFrame; an Arrow table, record batch, reader, dataset or scanner, or an iterable of record
-        batches; a pandas DataFrame, a polars DataFrame or LazyFrame, a DuckDB relation, or any object with the
-        Arrow stream or array interface; a dict of columns, or a list of dicts.
+        batches; a pandas DataFrame, a polars DataFrame or LazyFrame, a DuckDB relation, a dataset of Hugging Face, or
+        any object with the Arrow stream or array interface; a dict of columns, or a list of dicts.
     uri: a path, a URI such as ``file:``, ``s3://``, ``abfss://`` or ``gs://``, or ``memory://name``.
     mode: for an existing table, ``"error"`` (the default) raises, ``"ignore"`` does nothing, ``"append"`` adds the
         rows, and ``"overwrite"`` replaces its rows.

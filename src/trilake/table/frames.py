@@ -140,6 +140,11 @@ def is_dataframe(data: object) -> bool:
     return _is(data, "pyspark.sql", "DataFrame")
 
 
+def is_hugging_face(data: object) -> bool:
+    """Whether ``data`` is a dataset of Hugging Face, or a dictionary of them, without importing the library."""
+    return any(_is(data, "datasets", name) for name in ("Dataset", "IterableDataset", "DatasetDict"))
+
+
 def _is(data: object, module: str, name: str) -> bool:
     """Whether an object is an instance of a library's class, without importing the library."""
     return any(
@@ -171,6 +176,8 @@ def arrow_batches(data: Any, rejection: str = _REJECTION) -> tuple[pa.Schema, It
         return arrow_batches(data.collect(engine="streaming"))
     if _is(data, "pandas", "DataFrame"):
         return _of_pandas(data)
+    if is_hugging_face(data):
+        return _of_hugging_face(data, rejection)
     if hasattr(data, "__arrow_c_stream__"):
         return _of_stream(data, rejection)
     if hasattr(data, "__arrow_c_array__"):
@@ -244,6 +251,17 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     )
     unnamed = [n for n in table.column_names if n.startswith("__index_level_") and n.endswith("__")]
     return arrow_batches(table.drop_columns(unnamed))
+
+
+def _of_hugging_face(data: Any, rejection: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The selected rows of a dataset in their order; the schema's metadata describes its features."""
+    if isinstance(data, Mapping):
+        raise InvalidArgumentError(f"{rejection} {described(data)}", help="pass one of its datasets")
+    if data.features is None:
+        raise InvalidArgumentError(f"{rejection} a dataset without features", help="create it with features=")
+    schema = data.features.arrow_schema
+    tables = data.with_format("arrow").iter(batch_size=1000)
+    return schema, (batch for table in tables for batch in table.cast(schema).to_batches())
 
 
 def _of_stream(data: Any, rejection: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -17,7 +17,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr.nested import field_problem
 from trilake.expr.views import without_views, without_views_schema
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
-from trilake.table.frames import arrow_batches
+from trilake.table.frames import arrow_batches, is_hugging_face
 
 #: Accepted inputs; objects with the Arrow stream interface are accepted as well.
 ReaderLike: TypeAlias = (
@@ -33,7 +33,8 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
     Parameters
     ----------
     data: an Arrow table, batch, reader, dataset or scanner, a pandas DataFrame, anything with the Arrow stream
-        interface, an iterable of record batches, a dictionary of columns, or a list of dictionaries or Pydantic models.
+        interface, a dataset of Hugging Face, an iterable of record batches, a dictionary of columns, or a list of
+        dictionaries or Pydantic models.
     schema: schema to convert pandas DataFrames to and cast iterables to; required for iterables.
 
     Raises ``InvalidArgumentError`` for other inputs, and for an iterable without a schema.
@@ -42,7 +43,11 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
         data = table_of(type(data[0]), data)
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    elif isinstance(data, dict) or (isinstance(data, list) and data and all(isinstance(row, dict) for row in data)):
+    elif (
+        isinstance(data, dict)
+        or (isinstance(data, list) and data and all(isinstance(row, dict) for row in data))
+        or is_hugging_face(data)
+    ):
         schema_of_rows, rows = arrow_batches(data)
         data = pa.RecordBatchReader.from_batches(schema_of_rows, rows)
     if any(c.__name__ == "DataFrame" and c.__module__.startswith("pandas.") for c in type(data).__mro__):
