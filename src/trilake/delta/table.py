@@ -20,6 +20,7 @@ from trilake.delta.log.descriptions import detail, history, overview, summary
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.partitions import partition_fields, partitions_by_name
 from trilake.delta.protocol.schema_edit import described_schema
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
@@ -157,7 +158,6 @@ class ArrowDeltaTable(Table):
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row per data file with its statistics; see :meth:`trilake.table.table.Table.files`."""
-        from trilake.delta.protocol.partitions import partition_fields, partitions_by_name
         from trilake.delta.scan.statistics import record_counts
 
         adds = self._scan(None, filter).files
