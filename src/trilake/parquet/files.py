@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 from trilake.common.arrow_types import types_in
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedFileError
+from trilake.parquet.thrift import LIST, NO_FIELDS, ThriftReader
 from trilake.storage.reader import ObjectFile, expect
 
 #: Arrow's errors for a malformed file.
@@ -39,7 +40,6 @@ _ARROW_SCHEMA = b"ARROW:schema"
 _MAX_FOOTER = 1 << 28
 #: Largest footer whose parsed form is cached.
 SMALL_FOOTER = 1 << 18
-_MAX_DEPTH = 32
 #: Bytes of a file to prefetch.
 _AHEAD = 64 << 20
 TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -160,7 +160,7 @@ def end_of_schema(footer: bytes) -> int | None:
     try:
         if footer[0] != 0x15 or footer[(at := walk.skip(1, 5, 0))] != 0x19:  # version, schema
             return None
-        return walk.skip(at + 1, _LIST, 0)
+        return walk.skip(at + 1, LIST, 0)
     except (IndexError, ValueError):
         return None
 
@@ -330,143 +330,10 @@ def _check_sizes(sizes: Any, leaf: Leaf) -> None:
         raise pa.ArrowInvalid(f"column {leaf.path} has a string size, but is not BYTE_ARRAY")
 
 
-class ThriftReader:
-    """Read Thrift's compact protocol: requested fields of structs, as ``{field id: value}``."""
-
-    def __init__(self, data: Any) -> None:  # bytes, or a memoryview
-        self.data = data
-
-    def varint(self, at: int) -> tuple[int, int]:
-        """The position after a number, and the number."""
-        data = self.data
-        value = data[at]
-        at += 1
-        if value >= 0x80:
-            value &= 0x7F
-            shift = 7
-            while True:
-                byte = data[at]
-                at += 1
-                value |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
-                if shift > 63:
-                    raise ValueError("a number has more than 64 bits")
-        return at, value
-
-    def _count(self, at: int) -> tuple[int, int]:
-        """The position after a number of bytes or elements, and the number."""
-        at, count = self.varint(at)
-        if count > len(self.data) - at:  # an element has at least one byte
-            raise ValueError("a string or list extends past the end of the footer")
-        return at, count
-
-    def list_head(self, at: int) -> tuple[int, int, int]:
-        """The position after the header of a list, its element type, and its length."""
-        head = self.data[at]
-        if head < 0xF0:
-            return at + 1, head & 0x0F, head >> 4
-        at, count = self._count(at + 1)
-        return at, head & 0x0F, count
-
-    def struct(self, at: int, requested: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
-        """The position after a struct, and its ``requested`` fields; ``at`` is after the field ``last``."""
-        if depth > _MAX_DEPTH:
-            raise ValueError("the footer is nested too deeply")
-        out: dict[int, Any] = {}
-        data = self.data
-        while True:
-            head = data[at]
-            at += 1
-            kind = head & 0x0F
-            if kind == 0:
-                return at, out
-            delta = head >> 4
-            if delta:
-                last += delta
-            else:
-                at, last = self.varint(at)
-                last = (last >> 1) ^ -(last & 1)
-            if kind <= 2:  # a boolean is in the header
-                continue
-            inside = requested.get(last)
-            if inside is None:
-                at = self.skip(at, kind, depth)
-            else:
-                at, out[last] = self._value(at, kind, inside, depth)
-
-    def _value(self, at: int, kind: int, requested: Mapping[int, Any], depth: int) -> tuple[int, Any]:
-        if kind in _INTEGERS:
-            at, value = self.varint(at)
-            return at, (value >> 1) ^ -(value & 1)
-        if kind == _TEXT:
-            at, count = self._count(at)
-            return at + count, self.data[at : at + count]
-        if kind == _STRUCT:
-            return self.struct(at, requested, depth + 1)
-        if kind == _LIST:
-            at, kind, count = self.list_head(at)
-            out = []
-            for _ in range(count):
-                at, value = self._value(at, kind, requested, depth + 1)
-                out.append(value)
-            return at, out
-        return self.skip(at, kind, depth), None
-
-    def skip(self, at: int, kind: int, depth: int) -> int:
-        """The position after a skipped value."""
-        data = self.data
-        if kind in _INTEGERS:
-            while data[at] >= 0x80:
-                at += 1
-            return at + 1
-        if kind == _TEXT:
-            at, count = self._count(at)
-            return at + count
-        if kind == _STRUCT:
-            if depth > _MAX_DEPTH:
-                raise ValueError("the footer is nested too deeply")
-            while True:
-                head = data[at]
-                at += 1
-                if head == 0:
-                    return at
-                if head < 0x10:
-                    at, _ = self.varint(at)
-                inner = head & 0x0F
-                if inner > 2:
-                    at = self.skip(at, inner, depth + 1)
-                elif inner == 0:
-                    raise ValueError("a struct ends within a field")
-        if kind in (_LIST, _SET):
-            at, inner, count = self.list_head(at)
-            for _ in range(count):
-                at = self.skip(at, inner, depth + 1)
-            return at
-        if kind <= 3:  # a boolean in a list, or a byte
-            return at + 1
-        if kind == _DOUBLE:
-            return at + 8
-        if kind == _MAP:
-            at, count = self._count(at)
-            if count:
-                head = data[at]
-                at += 1
-                for _ in range(count):
-                    at = self.skip(at, head >> 4, depth + 1)
-                    at = self.skip(at, head & 0x0F, depth + 1)
-            return at
-        raise ValueError(f"type {kind} is unknown")
-
-
-_INTEGERS = frozenset((4, 5, 6))
-_DOUBLE, _TEXT, _LIST, _SET, _MAP, _STRUCT = 7, 8, 9, 10, 11, 12
-_NOTHING: Mapping[int, Any] = {}
 #: The fields of ``FileMetaData`` to parse: row groups -> columns -> meta_data -> statistics.
-_STATISTICS = dict.fromkeys((1, 2, 3, 5, 6), _NOTHING)
-_SIZES = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING}
-_COLUMN = {**dict.fromkeys((1, 2, 3, 5, 6, 7, 9, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}
-_CHUNK = {3: _COLUMN, 8: _NOTHING, 9: _NOTHING}
-_FILE = {4: {1: _CHUNK, 3: _NOTHING}}
-_BEHIND_GROUPS = {6: _NOTHING, 7: {1: _NOTHING}}
+_STATISTICS = dict.fromkeys((1, 2, 3, 5, 6), NO_FIELDS)
+_SIZES = {1: NO_FIELDS, 2: NO_FIELDS, 3: NO_FIELDS}
+_COLUMN = {**dict.fromkeys((1, 2, 3, 5, 6, 7, 9, 11), NO_FIELDS), 12: _STATISTICS, 16: _SIZES}
+_CHUNK = {3: _COLUMN, 8: NO_FIELDS, 9: NO_FIELDS}
+_FILE = {4: {1: _CHUNK, 3: NO_FIELDS}}
+_BEHIND_GROUPS = {6: NO_FIELDS, 7: {1: NO_FIELDS}}

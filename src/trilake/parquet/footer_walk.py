@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trilake.parquet.files import TYPES, Leaf
+from trilake.parquet.thrift import BYTE, DOUBLE, I32, I64, INTEGERS, LIST, STRUCT, TEXT
 
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -29,7 +30,6 @@ FEWEST = 12
 ABSENT = -(1 << 63)
 #: Most elements of a list, and so most columns.
 _MOST = 10_000
-_BYTE, _INTEGERS, _DOUBLE, _TEXT, _LIST, _STRUCT = 3, (4, 5, 6), 7, 8, 9, 12
 
 
 class Bounds(NamedTuple):
@@ -88,9 +88,8 @@ def walk_alike(footers: Sequence[bytes], sizes: Sequence[int], start: int, leave
     cursor.sound &= (fields.number(3) >= 0) & (counts >= 0) & (cursor.at <= cursor.end)
     file_sizes = np.asarray(sizes, np.int64)
     groups = [_checked_group(cursor, counts > g, group, leaves, file_sizes) for g, group in enumerate(elements)]
-    data = cursor.buffer.tobytes()
-    rests = [data[a:b] for a, b in zip(cursor.at.tolist(), cursor.end.tolist(), strict=True)]
-    return FooterTable(data, cursor.sound, fields.number(3), counts, groups, rests)
+    rests = [cursor.bytes[a:b] for a, b in zip(cursor.at.tolist(), cursor.end.tolist(), strict=True)]
+    return FooterTable(cursor.bytes, cursor.sound, fields.number(3), counts, groups, rests)
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ def names_of(path: str) -> bytes | None:
     names = [name.encode() for name in path.split(".")]
     if len(names) > 14 or any(len(name) > 127 for name in names):
         return None
-    return bytes([len(names) << 4 | _TEXT]) + b"".join(bytes([len(name)]) + name for name in names)
+    return bytes([len(names) << 4 | TEXT]) + b"".join(bytes([len(name)]) + name for name in names)
 
 
 # --- the walk --------------------------------------------------------------------------------------------------------
@@ -168,12 +167,12 @@ _CHUNK = {2: _I64, 3: _COLUMN, 9: _BYTES}
 _FILE = {3: _I64, 4: [{1: [_CHUNK], 2: _I64, 3: _I64}]}
 #: The type of each field, and of a list's elements.
 _TYPES_OF = {
-    _I32: (5, 0),
-    _I64: (6, 0),
-    _BYTES: (_TEXT, 0),
-    _NAMES: (_LIST, _TEXT),
-    _I32S: (_LIST, 5),
-    _I64S: (_LIST, 6),
+    _I32: (I32, 0),
+    _I64: (I64, 0),
+    _BYTES: (TEXT, 0),
+    _NAMES: (LIST, TEXT),
+    _I32S: (LIST, I32),
+    _I64S: (LIST, I64),
 }
 
 
@@ -279,7 +278,7 @@ class _FooterCursor:
             self._leaf(which, kind, last, inside, out)
         elif isinstance(inside, list):
             self._elements(which, kind, inside[0], out.list(last))
-        elif kind == _STRUCT:
+        elif kind == STRUCT:
             there, fields = out.struct(last)
             there[which] = True
             self.struct(which, inside, fields)
@@ -317,8 +316,8 @@ class _FooterCursor:
     def _elements(
         self, which: Places, kind: int, requested: Mapping[int, Any], out: tuple[Places, list[_Fields]]
     ) -> None:
-        kinds, counts = self._list(which) if kind == _LIST else (np.zeros_like(which), np.zeros_like(which))
-        rejected = (kinds != _STRUCT) | (counts > _MOST)
+        kinds, counts = self._list(which) if kind == LIST else (np.zeros_like(which), np.zeros_like(which))
+        rejected = (kinds != STRUCT) | (counts > _MOST)
         self.sound[which[rejected]] = False
         which, counts = which[~rejected], counts[~rejected]
         out[0][which] = counts
@@ -333,12 +332,12 @@ class _FooterCursor:
             self.struct(some, requested, out[1][number])
 
     def _skip(self, which: Places, kind: int) -> None:
-        if kind in _INTEGERS:
+        if kind in INTEGERS:
             self._varint(which)
-        elif kind == _TEXT:
+        elif kind == TEXT:
             self._advance(which, self._varint(which))
-        elif kind in (_BYTE, _DOUBLE):
-            self.at[which] += 1 if kind == _BYTE else 8
+        elif kind in (BYTE, DOUBLE):
+            self.at[which] += 1 if kind == BYTE else 8
         else:
             self.sound[which] = False
 

@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 from zlib import crc32
 
 import pyarrow as pa
 
-from trilake.parquet.files import ThriftReader, read_footer
+from trilake.parquet.files import read_footer
 from trilake.parquet.thrift import (
     I32,
+    NO_FIELDS,
+    STRUCT,
     Struct,
+    ThriftReader,
     Value,
     number,
     parse_struct,
@@ -85,7 +88,7 @@ class _Chunk:
         for key in (9, 11):
             if key in meta and (place := to_int(meta[key])) > 0:
                 meta[key] = number(place - self.start + start)
-        return {2: number(0), 3: Value(12, struct_bytes(meta))}
+        return {2: number(0), 3: Value(STRUCT, struct_bytes(meta))}
 
 
 class Parts:
@@ -242,9 +245,8 @@ class SpliceWriter:
 
 # --- Check a column chunk page by page before it is copied, so that damage is not copied silently ---------------------
 
-_NOTHING: Mapping[int, Any] = {}
 #: Fields of a ``PageHeader``: type, uncompressed and compressed size, checksum, and the number of values.
-_PAGE = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING, 4: _NOTHING, 5: {1: _NOTHING}, 8: {1: _NOTHING}}
+_PAGE = {1: NO_FIELDS, 2: NO_FIELDS, 3: NO_FIELDS, 4: NO_FIELDS, 5: {1: NO_FIELDS}, 8: {1: NO_FIELDS}}
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 
 
