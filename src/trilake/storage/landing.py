@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import IO, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from trilake.errors import UnknownOutcomeError
 from trilake.storage.base import AtomicWriter, Store, WriteGroup
@@ -43,24 +43,18 @@ class Landing(Protocol):
 
 
 class LandingGroup(WriteGroup):
-    """A group whose files are opened by ``start``, call :meth:`add` when closed, and land ``files`` at a time in
-    ``threads``."""
+    """A group whose files call :meth:`add` when closed, and land ``files`` at a time in ``threads``."""
 
-    def __init__(
-        self, store: Store, start: Callable[[str, LandingGroup], IO[bytes]], *, files: int, threads: int
-    ) -> None:
+    def __init__(self, store: Store, *, files: int, threads: int) -> None:
         super().__init__(store)
         self.writes_at_once = 1  # a closed file only waits
         self.folders = FolderGroup()
-        self._start, self._files, self._most = start, files, threads
+        self._files, self._most = files, threads
         self._waiting: list[Landing] = []
         self._bytes = 0
         self._running: deque[tuple[Future[None], Sequence[Landing]]] = deque()
         self._filled: set[str] = set()
         self._pool: ThreadPoolExecutor | None = None
-
-    def open_output(self, key: str) -> IO[bytes]:
-        return self._start(key, self)
 
     def add(self, file: Landing) -> None:
         """Add a closed file."""

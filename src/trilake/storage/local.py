@@ -33,7 +33,6 @@ from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check
 from trilake.storage.local_writer import (
     MISSING,
     TEMP_PREFIX,
-    GroupWriter,
     LocalGroup,
     LocalWriter,
     behind_link,
@@ -47,9 +46,6 @@ _TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")
 #: Larger objects are memory-mapped, smaller ones are read.
 MAP_FROM = 1 << 20
 _SMALL = 1 << 16  # bytes per read call: most commits fit
-
-#: Files of a group that are synced together, and threads for it.
-_GROUP_FILES, _GROUP_THREADS = 64, 16
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not block on a pipe
 #: To traverse a folder without permission to list it.
@@ -223,10 +219,7 @@ class LocalStore(Store):
         return LocalWriter(self._root, check_key(key)).as_io()
 
     def write_group(self) -> WriteGroup:
-        def start(key: str, group: LocalGroup) -> IO[bytes]:
-            return GroupWriter(self._root, check_key(key), group).as_io()
-
-        return LocalGroup(self, start, files=_GROUP_FILES, threads=_GROUP_THREADS)
+        return LocalGroup(self, self._root)
 
     def delete(self, keys: Iterable[str]) -> None:
         at, fd = None, -1  # adjacent keys are usually in the same folder

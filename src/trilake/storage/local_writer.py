@@ -22,7 +22,7 @@ from typing import IO, NoReturn
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.base import AtomicWriter, Store
+from trilake.storage.base import AtomicWriter, Store, check_key
 from trilake.storage.durable import FileSystem, make_folder, sync, sync_folder, write_contents
 from trilake.storage.landing import MOST_BYTES, LandingGroup, give_up
 
@@ -33,6 +33,8 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSY
 MISSING = (FileNotFoundError, NotADirectoryError)
 #: From this many small files on, syncing the whole file system is faster; most files that wait for it.
 _TOGETHER, _TOGETHER_MOST = 12, 2048
+#: Files of a group that are synced together, and threads for it.
+_GROUP_FILES, _GROUP_THREADS = 64, 16
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
@@ -240,16 +242,18 @@ class GroupWriter(LocalWriter):
 class LocalGroup(LandingGroup):
     """A group on local disks.  Small files wait in memory; many are synced with their file system."""
 
-    def __init__(
-        self, store: Store, start: Callable[[str, LocalGroup], IO[bytes]], *, files: int, threads: int
-    ) -> None:
-        super().__init__(store, lambda key, _: start(key, self), files=files, threads=threads)
+    def __init__(self, store: Store, root: str) -> None:
+        super().__init__(store, files=_GROUP_FILES, threads=_GROUP_THREADS)
+        self._root = root
         self._small: list[GroupWriter] = []
         self._small_bytes = 0
         #: Created folders, and whether their path has a link.
         self._prepared: dict[str, bool] = {}
         self._system: FileSystem | None = None
         self._one_by_one = False
+
+    def open_output(self, key: str) -> IO[bytes]:
+        return GroupWriter(self._root, check_key(key), self).as_io()
 
     def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
         """Create the folder of a file; return whether its path has a symbolic link.  Raises ``OSError``."""

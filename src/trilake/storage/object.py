@@ -63,7 +63,7 @@ from trilake.storage.options import (
     store_config,
 )
 from trilake.storage.reader import MIN_WINDOW, ObjectFile, WindowReader, coalesce
-from trilake.storage.uri import parse_location
+from trilake.storage.uri import Location, parse_location
 
 T = TypeVar("T")
 
@@ -163,8 +163,9 @@ class _Process:
 os.register_at_fork(after_in_child=_Process.after_fork)
 
 
-def open_object_store(scheme: str, authority: str, path: str, uri: str, options: Mapping[str, str]) -> ObjectStore:
+def open_object_store(location: Location, options: Mapping[str, str]) -> ObjectStore:
     """Open the store of a location; see :func:`trilake.storage.open_store`."""
+    scheme, authority, uri = location.scheme, location.authority, location.uri
     if scheme == "s3":
         options = _with_profile(options)
     options = _with_environment(scheme, options)
@@ -197,12 +198,7 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
     def once() -> Any:
         return client({**config.retry, "max_retries": 0})
 
-    return ObjectStore(client(config.retry), once, path, uri, options, ordered=ordered)
-
-
-def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
-    location = parse_location(uri)
-    return open_object_store(location.scheme, location.authority, location.path, location.uri, options)
+    return ObjectStore(client(config.retry), once, location.path, uri, options, ordered=ordered)
 
 
 def _with_profile(options: Mapping[str, str]) -> dict[str, str]:
@@ -270,7 +266,7 @@ class ObjectStore(Store):
     # --- reading ---
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.uri, dict(self.options))
+        return open_object_store, (parse_location(self.uri), dict(self.options))
 
     def read(self, key: str) -> pa.Buffer:
         return self._ask(lambda path: pa.py_buffer(self._client.get(path).bytes()), "read the object", key)
@@ -405,11 +401,7 @@ class ObjectStore(Store):
         self._ask(lambda path: self._client.put(path, data, **options), "write the object", key, write=True)
 
     def write_group(self) -> WriteGroup:
-        # Upload the last file together with the caller's final requests.
-        def start(key: str, group: LandingGroup) -> IO[bytes]:
-            return HeldWriter(key, self._writer(key), group).as_io()
-
-        return LandingGroup(self, start, files=1, threads=self.writes_at_once)
+        return _UploadGroup(self, self._writer)
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)
@@ -503,6 +495,17 @@ def _first_line(error: Exception) -> str:
     reply = reply.strip()
     cause = _CAUSE.search(debug)
     return (reply if len(reply) <= 600 else reply[:600] + "…") + (f" ({cause[0]})" if cause else "")
+
+
+class _UploadGroup(LandingGroup):
+    """Uploads the last file together with the caller's final requests."""
+
+    def __init__(self, store: Store, start: Callable[[str], UploadWriter]) -> None:
+        super().__init__(store, files=1, threads=store.writes_at_once)
+        self._start = start
+
+    def open_output(self, key: str) -> IO[bytes]:
+        return HeldWriter(key, self._start(key), self).as_io()
 
 
 # --- UploadWriter: the writer behind ObjectStore.open_output ----------------------------------------------------------

@@ -33,7 +33,7 @@ def open_store(uri_or_path: str | os.PathLike[str], options: Mapping[str, str] |
     # Loading obstore takes longer than opening a local table, which does not need it.
     from trilake.storage.object import open_object_store
 
-    return open_object_store(location.scheme, location.authority, location.path, location.uri, opts)
+    return open_object_store(location, opts)
 
 
 def open_sibling(store: Store, uri: str) -> Store:
