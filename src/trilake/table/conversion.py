@@ -37,7 +37,7 @@ class Source:
     """Rows to convert.
 
     ``schema`` has the selected columns, ``partition_by`` those that partition the source.  ``rows`` is their number, if
-    the metadata has it.  ``whole`` holds all rows as one task, ``tasks`` as several; ``cut`` plans these by file sizes.
+    the metadata has it.  ``whole`` holds all rows as one task; ``cut`` plans several by file sizes.
     """
 
     uri: str
@@ -48,7 +48,6 @@ class Source:
     rows: int | None
     whole: tuple[Piece, ...]
     cut: Callable[[], tuple[tuple[Piece, ...], ...]]
-    tasks: tuple[tuple[Piece, ...], ...] = ()
 
 
 def packed(sized: Sequence[tuple[Any, int]]) -> list[list[Any]]:

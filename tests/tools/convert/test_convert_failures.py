@@ -15,6 +15,7 @@ import pytest
 import trilake
 from tests.fault_store import Fault, FaultStore
 from tests.tools.convert.conversions import FORMATS, ROWS, make, read, same_rows
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.conversion import DeltaRows
 from trilake.errors import ChecksumMismatchError, StorageError, TableNotFoundError, TrilakeError, WriteFailedError
 from trilake.lance.conversion import LanceRows
@@ -126,10 +127,11 @@ def test_row_error_is_raised_if_cleanup_fails() -> None:
     store = FaultStore(MemoryStore(), [Fault("delete", times=9)])
     schema = pa.schema({"n": pa.int64(), "p": pa.string()})
     options = ParquetOptions(file_rows=1, row_group_rows=1)
+    rows = ParquetRows(store, "job", schema, ("p",), options, ("n", "p"), SYSTEM_RUNTIME)
     batch = pa.record_batch([pa.array([1]), ["x"]], schema=schema)
 
     def write() -> None:
-        with ParquetFiles(store, "job", 0, "attempt", schema, ["p"], options) as files:
+        with ParquetFiles(rows, 0) as files:
             files.write(batch)
             assert len(files.done) == 1
             raise WriteFailedError("these rows")

@@ -64,11 +64,6 @@ _WAITING_BYTES = 256 << 20
 _OPEN_FILES = 64
 
 
-def exists(store: Store) -> bool:
-    """Whether the location is a Parquet file or a folder with Parquet files."""
-    return bool(find(store)[1])
-
-
 def find(store: Store) -> tuple[Store, list[DataFile]]:
     """The Parquet files of a location, and their store.
 
@@ -223,22 +218,13 @@ class StagedParquet:
 
 
 class ParquetFiles:
-    """The open files of one task attempt; an error in its ``with`` block discards them."""
+    """The open files of one task attempt for ``rows``; an error in its ``with`` block discards them."""
 
-    def __init__(
-        self,
-        store: Store,
-        job: str,
-        task: int,
-        attempt: str,
-        schema: pa.Schema,
-        partition_by: Sequence[str],
-        options: ParquetOptions,
-    ) -> None:
-        self.store, self.schema, self.options = store, schema, options
-        self.job, self.task, self.attempt = job, task, attempt
-        self.partition_by = list(partition_by)
-        self.file_schema = pa.schema([f for f in schema if f.name not in self.partition_by], schema.metadata)
+    def __init__(self, rows: ParquetRows, task: int) -> None:
+        self.store, self.options, self.partition_by = rows.store, rows.options, list(rows.partition_by)
+        self.job, self.task, self.attempt = rows.job, task, rows.runtime.new_attempt()
+        columns = [f for f in rows.schema if f.name not in self.partition_by]
+        self.file_schema = pa.schema(columns, rows.schema.metadata)
         self.waiting: dict[str, list[pa.RecordBatch]] = {}
         self.counts: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
@@ -409,8 +395,7 @@ class ParquetRows:
     runtime: Runtime
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedParquet]:
-        attempt, by = self.runtime.new_attempt(), self.partition_by
-        with ParquetFiles(self.store, self.job, task, attempt, self.schema, by, self.options) as files:
+        with ParquetFiles(self, task) as files:
             for batch in batches:
                 files.write(fitted(batch, self.schema))
         return files.done

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -163,15 +163,15 @@ def convert(
         timestamp=timestamp,
         columns=columns,
         filter=filter,
-        distributed=spark is not None,
     )
+    tasks = (rows.whole,) if spark is None else rows.cut()
     request = TargetRequest(
         format=format.lower(),
         mode={"errorifexists": "error"}.get(mode.lower(), mode.lower()),
         partition_by=column_names(partition_by),
         options=dict(options or {}),
         data_format=data_format,
-        distributed=len(rows.tasks) > 1,
+        distributed=len(tasks) > 1,
         runtime=SYSTEM_RUNTIME,
     )
     try:
@@ -180,7 +180,7 @@ def convert(
         if e.help == TableExistsError.default_help:
             e.help = 'pass mode="append" to add rows, or mode="overwrite" to replace the target'
         raise
-    outcomes = _run(writer, rows, spark)
+    outcomes = _run(writer, rows, tasks, spark)
     committed = _commit(writer, outcomes, rows, target_store.uri)
     return Conversion(
         rows.uri,
@@ -213,9 +213,8 @@ def open_source(
     timestamp: TimestampLike | None,
     columns: Sequence[str] | None,
     filter: FilterLike | None,
-    distributed: bool = False,
 ) -> Source:
-    """Open a table of the given or detected format, split into pieces for tasks if ``distributed``.
+    """Open a table of the given or detected format.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``InvalidArgumentError``, ``FilterError`` and the errors of
     opening a table.
@@ -225,17 +224,15 @@ def open_source(
     if name == parquet.NAME:
         if version is not None or timestamp is not None:
             raise InvalidArgumentError("Parquet files have no versions", help="leave version and timestamp out")
-        source = parquet.source(store, selected, filter)
-    elif name is None:
+        return parquet.source(store, selected, filter)
+    if name is None:
         raise TableNotFoundError(
             "no table, dataset or folder of a known format found", help="check the path", file=store.uri
         )
-    elif name not in registry.names():
+    if name not in registry.names():
         raise InvalidArgumentError(f"unknown format {format!r}", help=f"use one of {', '.join(names())}")
-    else:
-        adapter = format_named(name)
-        source = adapter.source(adapter.open(store, version, timestamp), selected, filter)
-    return replace(source, tasks=source.cut() if distributed else (source.whole,))
+    adapter = format_named(name)
+    return adapter.source(adapter.open(store, version, timestamp), selected, filter)
 
 
 def names() -> list[str]:
@@ -248,7 +245,7 @@ def format_at(store: Store) -> str | None:
     for row in registry.rows():
         if row.load().detect(store):
             return row.name
-    return parquet.NAME if parquet.exists(store) else None
+    return parquet.NAME if parquet.find(store)[1] else None
 
 
 @dataclass(frozen=True)
@@ -263,9 +260,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """The work of a task: its number, and the pieces that it writes.  Picklable.
+    """The work of each task: called with its number and the pieces that it writes.  Picklable.
 
-    ``advance`` counts rows as they are read and read back.
+    ``advance``, in this process, counts rows as they are read and read back.
     """
 
     rows: Rows
@@ -303,19 +300,20 @@ class Job:
             yield batch
 
 
-def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Outcome]:
+def _run(
+    target: Target, source: Source, tasks: Sequence[tuple[Piece, ...]], spark: SparkSession | None
+) -> list[Outcome]:
     outcomes: list[Outcome] = []
     try:
-        if spark is None or len(source.tasks) < 2:
+        if spark is None or len(tasks) < 2:
             total = None if source.rows is None else 2 * source.rows
             with progress("convert", total, unit="rows") as bar:
                 outcomes.append(Job(target.rows, bar.advance)((0, source.whole)))
         else:
             from trilake.spark.session.runner import SparkRunner  # late: PySpark may not be installed
 
-            tasks = list(enumerate(source.tasks))
             with progress("convert", len(tasks), unit="tasks") as bar:
-                for outcome in SparkRunner(spark, width=1)(Job(target.rows), tasks):
+                for outcome in SparkRunner(spark, width=1)(Job(target.rows), list(enumerate(tasks))):
                     outcomes.append(outcome)
                     bar.advance()
     except BaseException as e:
