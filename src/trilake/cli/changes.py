@@ -79,7 +79,10 @@ def diff(
         storage_options=key_values(option, "--option"),
     )
     out, rows = output(json), difference.rows
-    out.lines(_json_object(difference) if json else None, printable_lines(str(difference)).split("\n"))
+    if json:
+        out.facts(_json_object(difference))
+    else:
+        print(printable_lines(str(difference)))
     if rows is not None and not json:
         for title, count, table in (
             ("rows added", rows.added, rows.added_rows),

@@ -75,21 +75,24 @@ def repair(
     if not dry_run and not yes:
         must_be_able_to_ask(json)
         plan = run(uri, dry_run=True, **how)
-        output(False).lines(None, _lines(plan))
+        print(_for_people(plan))
         if plan.steps:
             ask(f"Repair {printable(uri)}?")
     _report(run(uri, dry_run=dry_run, **how), json)
 
 
 def _report(result: Findings | Repairs, json: bool) -> None:
-    output(json).lines(_for_shell(result.to_dict()) if json else None, _lines(result))
+    if json:
+        output(True).facts(_for_shell(result.to_dict()))
+    else:
+        print(_for_people(result))
     if not result.ok:
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _lines(result: object) -> list[str]:
+def _for_people(result: object) -> str:
     """The lines for people, with command line options instead of Python arguments."""
-    return printable_lines(in_options(str(result)) or "").split("\n")
+    return printable_lines(in_options(str(result)) or "")
 
 
 def _for_shell(values: dict[str, Any]) -> dict[str, Any]:

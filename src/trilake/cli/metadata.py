@@ -160,7 +160,8 @@ def log(
     if json:
         output(json).objects(entries, [])
     else:
-        output(json).lines(None, log_lines(entries, actions))
+        for line in log_lines(entries, actions):
+            print(line)
 
 
 def report(

@@ -113,11 +113,6 @@ class Output:
 
         print(cell(value))
 
-    def lines(self, whole: Any, lines: Iterable[str]) -> None:
-        """Print escaped ``lines``, or ``whole`` as JSON."""
-        for line in lines:
-            print(line)
-
     def note(self, message: str) -> None:
         """Print a remark for people."""
         console(error=True).print(printable(message), style="dim", soft_wrap=True)
@@ -254,9 +249,6 @@ class JsonOutput(Output):
 
     def value(self, name: str, value: Any, **more: Any) -> None:
         self._document({name: value, **more})
-
-    def lines(self, whole: Any, lines: Iterable[str]) -> None:
-        self._document(whole)
 
     def note(self, message: str) -> None:
         pass  # in the result

@@ -71,9 +71,11 @@ def explain(
         rows = [{**row, "kept": "keep" if row["kept"] else "skip"} for row in objects(explanation.files)]
         out.objects(rows, ["kept", "path", "reason"])
         return
-    facts = {"filter": explanation.filter, "notes": list(explanation.notes)}
-    whole = {**facts, "files": list(objects(explanation.files))} if json else None
-    out.lines(whole, printable_lines(str(explanation)).split("\n"))
+    if json:
+        facts = {"filter": explanation.filter, "notes": list(explanation.notes)}
+        out.facts({**facts, "files": list(objects(explanation.files))})
+    else:
+        print(printable_lines(str(explanation)))
 
 
 def query(

@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arrow_types import is_list
+from trilake.common.arrow_types import is_binary, is_list
 from trilake.common.text import format_size, hides, plural, printable
 
 
@@ -44,7 +44,7 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         return python_values(pc.run_end_decode(array))
     if pa.types.is_floating(kind):
         return _floats(array)
-    if any(is_(kind) for is_ in _BINARY):
+    if is_binary(kind):
         return [None if v is None else base64.b64encode(v).decode() for v in array.to_pylist()]
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return _as_text(array)
@@ -77,7 +77,6 @@ def _floats(array: pa.Array) -> list[Any]:
     return [v if v is None or math.isfinite(v) else _NOT_FINITE.get(v, "NaN") for v in values]
 
 
-_BINARY = (*(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),)
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
