@@ -107,7 +107,7 @@ def row_hashes(batch: pa.RecordBatch) -> Hashes:
     return mixed(hashes_of_rows)
 
 
-def value_hashes(array: pa.Array, path: str = "") -> Hashes:
+def value_hashes(array: pa.Array, path: str) -> Hashes:
     """A hash of each value of an array; the caller owns the result.  ``path`` is the column, for errors."""
     hashes = _hashes(array, path)
     if array.null_count and not ty.is_null(array.type):
@@ -138,7 +138,7 @@ def _hashes(array: pa.Array, path: str) -> Hashes:
     return _of_fixed(array, path)
 
 
-def _filled(array: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
+def _numbers(array: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
     """View a fixed-width array as numbers of type ``storage``; arbitrary for nulls."""
     data = array.buffers()[1]
     if data is None or not len(array):
@@ -153,12 +153,12 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
         plain = array.cast(pa.uint8()).fill_null(0)
         return salted(np.asarray(plain).astype(np.uint64), "boolean")
     if ty.is_integer(kind):
-        raw = _filled(array, kind)
+        raw = _numbers(array, kind)
         if not ty.is_uint64(kind):
             return salted(raw.astype(np.int64).view(np.uint64), "number")
         return _wide([raw.copy(), np.zeros(len(raw), np.uint64)])
     if ty.is_floating(kind):
-        values = _filled(array, kind).astype(np.float64)
+        values = _numbers(array, kind).astype(np.float64)
         values += 0.0  # turns -0.0 into 0.0
         nan = values != values
         if nan.any():
@@ -167,19 +167,19 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
     if ty.is_decimal(kind):
         scale, bits = kind.scale, max(kind.bit_width, 128)
         wide = array if bits == kind.bit_width else array.cast(pa.decimal128(kind.precision, scale))
-        hashes = _wide(_filled_words(wide, bits // 64))
+        hashes = _wide(_words(wide, bits // 64))
         return salted(hashes, f"scale {scale}") if scale else hashes
     if ty.is_date32(kind):
-        return salted(_filled(array, pa.int32()).astype(np.int64).view(np.uint64), "date")
+        return salted(_numbers(array, pa.int32()).astype(np.int64).view(np.uint64), "date")
     if ty.is_date64(kind):
-        return salted((_filled(array, pa.int64()) // 86_400_000).view(np.uint64), "date")
+        return salted((_numbers(array, pa.int64()) // 86_400_000).view(np.uint64), "date")
     if ty.is_time(kind) or ty.is_duration(kind):
         storage = pa.int32() if ty.is_time32(kind) else pa.int64()
         return _of_time(array, storage, "time" if ty.is_time(kind) else "duration")
     if ty.is_timestamp(kind):
         return _of_time(array, pa.int64(), "local time" if kind.tz is None else "instant")
     if kind == pa.month_day_nano_interval():
-        first, second = _filled_words(array, 2)
+        first, second = _words(array, 2)
         return mixed(salted(first.copy(), "interval") + second)
     raise InvalidArgumentError(
         f"checksums do not support values of type {kind}", help="leave the column out", column=path
@@ -189,7 +189,7 @@ def _of_fixed(array: pa.Array, path: str) -> Hashes:
 def _of_time(array: pa.Array, storage: pa.DataType, kind: str) -> Hashes:
     """Hash seconds and nanoseconds, so that no unit overflows."""
     steps = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
-    values = _filled(array, storage).astype(np.int64)
+    values = _numbers(array, storage).astype(np.int64)
     seconds = np.floor_divide(values, steps)
     rest = (values - seconds * steps) * (10**9 // steps)
     hashes = salted(seconds.view(np.uint64), kind)
@@ -197,7 +197,7 @@ def _of_time(array: pa.Array, storage: pa.DataType, kind: str) -> Hashes:
     return mixed(hashes)
 
 
-def _filled_words(array: pa.Array, count: int) -> list[Hashes]:
+def _words(array: pa.Array, count: int) -> list[Hashes]:
     """The ``count`` 64-bit words of each value, least significant first."""
     data = array.buffers()[1]
     if data is None or not len(array):
@@ -303,8 +303,8 @@ _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 def mixed(x: Hashes) -> Hashes:
     """Mix the bits of each number; in place."""
-    if COMPILED and len(x) and x.flags.c_contiguous:
-        _mix_loop(x)
+    if COMPILED and x.flags.c_contiguous:
+        _salt_loop(x, np.uint64(0))
         return x
     x ^= x >> np.uint64(30)
     x *= np.uint64(_K2)
@@ -328,14 +328,12 @@ def null_hash() -> np.uint64:
 
 
 @jit
-def _mix_loop(x: Any) -> None:
-    for i in range(len(x)):
-        h = x[i]
-        h ^= h >> np.uint64(30)
-        h *= np.uint64(0xBF58476D1CE4E5B9)
-        h ^= h >> np.uint64(27)
-        h *= np.uint64(0x94D049BB133111EB)
-        x[i] = h ^ (h >> np.uint64(31))
+def _mix(h: Any) -> Any:
+    h ^= h >> np.uint64(30)
+    h *= np.uint64(_K2)
+    h ^= h >> np.uint64(27)
+    h *= np.uint64(_K3)
+    return h ^ (h >> np.uint64(31))
 
 
 @jit
@@ -343,7 +341,7 @@ def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
     """Hash each byte string, by words of 8 bytes, the last one padded with zeros."""
     for i in range(len(out)):
         at, end = offsets[i], offsets[i + 1]
-        h = np.uint64(end - at) * np.uint64(0x9E3779B97F4A7C15)
+        h = np.uint64(end - at) * np.uint64(_K1)
         while at < end:
             word = np.uint64(0)
             stop = min(at + 8, end)
@@ -352,7 +350,7 @@ def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
                 word |= np.uint64(data[at]) << shift
                 shift += np.uint64(8)
                 at += 1
-            h = (h ^ word) * np.uint64(0xBF58476D1CE4E5B9)
+            h = (h ^ word) * np.uint64(_K2)
             h ^= h >> np.uint64(29)
         out[i] = h
 
@@ -363,24 +361,14 @@ def _list_loop(hashes: Any, bounds: Any, out: Any) -> None:
     for i in range(len(out)):
         total = np.uint64(0)
         for at in range(bounds[i], bounds[i + 1]):
-            h = hashes[at] + np.uint64(at - bounds[i]) * np.uint64(0x9E3779B97F4A7C15)
-            h ^= h >> np.uint64(30)
-            h *= np.uint64(0xBF58476D1CE4E5B9)
-            h ^= h >> np.uint64(27)
-            h *= np.uint64(0x94D049BB133111EB)
-            total += h ^ (h >> np.uint64(31))
+            total += _mix(hashes[at] + np.uint64(at - bounds[i]) * np.uint64(_K1))
         out[i] = total
 
 
 @jit
 def _salt_loop(words: Any, salt: Any) -> None:
     for i in range(len(words)):
-        h = words[i] ^ salt
-        h ^= h >> np.uint64(30)
-        h *= np.uint64(0xBF58476D1CE4E5B9)
-        h ^= h >> np.uint64(27)
-        h *= np.uint64(0x94D049BB133111EB)
-        words[i] = h ^ (h >> np.uint64(31))
+        words[i] = _mix(words[i] ^ salt)
 
 
 def _bytes_steps(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], out: Hashes) -> None:
