@@ -18,39 +18,36 @@ if COMPILED:
     from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
     from numba.extending import intrinsic
 
-
-def _accessor(store: bool, bits: int) -> Callable[..., Any]:
-    """Build an intrinsic that reads or writes an unsigned integer of ``bits`` at any byte of a uint8 array.
-
-    Unlike an index, a negative position does not count from the end, because that check takes time.
-    """
-    kind = numba.types.Integer.from_bitwidth(bits, signed=False)
-
-    def place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def _place(bits: int, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # Unlike an index, a negative position does not count from the end, because that check takes time.
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         return builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
 
-    def load(typing: Any, array: Any, at: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = builder.load(place(context, builder, signature, arguments))
-            value.align = 1
-            return value
+    def _load(bits: int) -> Callable[..., Any]:
+        kind = numba.types.Integer.from_bitwidth(bits, signed=False)
 
-        return kind(array, numba.types.intp), generate
+        def load(typing: Any, array: Any, at: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                value = builder.load(_place(bits, context, builder, signature, arguments))
+                value.align = 1
+                return value
 
-    def put(typing: Any, array: Any, at: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            builder.store(arguments[2], place(context, builder, signature, arguments)).align = 1
-            return context.get_dummy_value()
+            return kind(array, numba.types.intp), generate
 
-        return numba.types.void(array, numba.types.intp, kind), generate
+        return cast(Callable[..., Any], intrinsic(load))
 
-    return cast(Callable[..., Any], intrinsic(put if store else load))
+    def _store(bits: int) -> Callable[..., Any]:
+        kind = numba.types.Integer.from_bitwidth(bits, signed=False)
 
+        def store(typing: Any, array: Any, at: Any, value: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                builder.store(arguments[2], _place(bits, context, builder, signature, arguments)).align = 1
+                return context.get_dummy_value()
 
-if COMPILED:
-    load8, load16, load32, load64 = (_accessor(False, bits) for bits in (8, 16, 32, 64))
-    store8, store64 = (_accessor(True, bits) for bits in (8, 64))
+            return numba.types.void(array, numba.types.intp, kind), generate
+
+        return cast(Callable[..., Any], intrinsic(store))
+
 else:
 
     def _load(bits: int) -> Callable[..., Any]:
@@ -62,8 +59,9 @@ else:
 
         return store
 
-    load8, load16, load32, load64 = (_load(bits) for bits in (8, 16, 32, 64))
-    store8, store64 = _store(8), _store(64)
+
+load8, load16, load32, load64 = map(_load, (8, 16, 32, 64))
+store8, store64 = map(_store, (8, 64))
 
 
 def read_only(array: Any) -> Any:
