@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pyarrow as pa
 from sqlglot import exp
 
@@ -67,8 +65,7 @@ class _Reader:
         node = plain(node)
         if not is_name(node):
             return None
-        parts = tuple(p.name for p in cast(Any, node).parts)
-        column, rest = bind.resolve(parts, self.schema)
+        column, rest = bind.resolve(tuple(p.name for p in node.parts), self.schema)
         return None if rest else column
 
     def _is_step(self, node: exp.Expression) -> bool:

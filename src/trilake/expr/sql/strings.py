@@ -30,8 +30,8 @@ def lower(x: str) -> str:
 
 def substring(x: str, position: str, length: str | None = None) -> str:
     """Spark's substring: position 0 is 1, and negative positions count from the end and may be before the start."""
-    fixed = [_CONSTANT.fullmatch(n) for n in (position, length or "(0)::INTEGER")]
-    if all(fixed) and int(fixed[0][1]) > 0 <= int(fixed[1][1]):  # type: ignore[index]
+    first, count = _CONSTANT.fullmatch(position), _CONSTANT.fullmatch(length or "(0)::INTEGER")
+    if first and count and int(first[1]) > 0 <= int(count[1]):
         return f"substring({x}, {position}{'' if length is None else f', {length}'})"
     start = (
         f"(CASE WHEN {position} > 0 THEN {position} - 1 WHEN {position} < 0 THEN length({x}) + {position} ELSE 0 END)"

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
+from typing import TypeGuard
 from typing import cast as typing_cast
 
 import pyarrow as pa
@@ -99,8 +100,8 @@ class Translator:
         column, rest = self._resolve(node)
         return None if rest else column
 
-    def _resolve(self, node: exp.Expression) -> tuple[Column, tuple[str, ...]]:
-        parts = node.parts  # type: ignore[attr-defined]
+    def _resolve(self, node: exp.Column | exp.Dot) -> tuple[Column, tuple[str, ...]]:
+        parts = node.parts
         meta = parts[0].meta
         return bind.resolve(
             tuple(p.name for p in parts),
@@ -269,7 +270,7 @@ class Translator:
     def _field(self, struct: exp.Expression, name: str) -> Sql:
         return self.typed(f"struct_extract({self.render(struct).code}, {single_quoted(name)})")
 
-    def _name(self, node: exp.Expression) -> Sql:
+    def _name(self, node: exp.Column | exp.Dot) -> Sql:
         column, rest = self._resolve(node)
         if column.path not in self._read:
             self._read[column.path] = Sql(duckdb_name(column.path), type_name(column.type))
@@ -401,7 +402,7 @@ class Translator:
         return handler(self._make_call(name, nodes))
 
 
-def is_name(node: exp.Expression) -> bool:
+def is_name(node: exp.Expression) -> TypeGuard[exp.Column | exp.Dot]:
     """Whether a node is a dotted name."""
     if isinstance(node, exp.Dot):
         return is_name(node.this) and isinstance(node.expression, exp.Identifier)
