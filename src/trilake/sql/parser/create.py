@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from trilake.common.spark_options import has_no_effect, warn_ignored
 from trilake.delta.commands.write.create import CreateMode, TableDescription, stated_checks
@@ -94,7 +95,7 @@ def parse_create(cursor: Cursor) -> Create | None:
         cursor.fail()
     unless = cursor.accept("IF", "NOT", "EXISTS")
     parts = cursor.name()
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     if cursor.accept("LIKE"):
         fields["like"] = cursor.name()
     elif cursor.is_word("SHALLOW", "CLONE") or cursor.is_word("DEEP", "CLONE") or cursor.is_word("CLONE"):
@@ -110,7 +111,7 @@ def parse_create(cursor: Cursor) -> Create | None:
         if not (cursor.accept("AS") or cursor.is_symbol("(") or cursor.is_any(*QUERY_WORDS)):
             cursor.fail()
         query = cursor.rest()
-    call = Create(parts, create, replace, unless, query=query, **fields)  # type: ignore[arg-type]
+    call = Create(parts, create, replace, unless, query=query, **fields)
     has_location = call.location is not None or "path" in map(str.lower, call.options)
     if external and not has_location and named_path(call.parts) is None:
         raise InvalidArgumentError(
@@ -171,7 +172,7 @@ def parse_column(cursor: Cursor) -> Column:
     name = cursor.part()
     cursor.accept_symbol(":")
     kind = parse_type(cursor)
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     while cursor.token is not None:
         if cursor.accept("NOT", "NULL"):
             fields["nullable"] = False
@@ -187,7 +188,7 @@ def parse_column(cursor: Cursor) -> Column:
             _generated(cursor, fields)
         else:
             cursor.fail()
-    return Column(name, kind, **fields)  # type: ignore[arg-type]
+    return Column(name, kind, **fields)
 
 
 def _without_not_null(sql: str, fields: dict[str, object]) -> str:

@@ -261,3 +261,5 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Cursor], Maintenance]], ...]
     (("REORG", "TABLE"), _reorg),
     (("FSCK", "REPAIR", "TABLE"), lambda c: Fsck(_table(c), c.accept("DRY", "RUN"))),
 )
+#: The first words of these statements; Spark has some that begin so, too.
+FIRST_WORDS = frozenset(words[0] for words, _ in _STATEMENTS)

@@ -11,6 +11,8 @@ from trilake.sql.parser.tokens import Token, depths, tokenize
 _CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
 #: The kinds of queries, which do nothing until their rows are used.
 QUERIES = frozenset(("SELECT", "WITH", "FROM", "TABLE", "VALUES", "("))
+#: The kinds of statements that may be trilake's without naming an existing table.
+WITHOUT_TABLE = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
 
 
 def kind(tokens: Sequence[Token]) -> str:

@@ -22,7 +22,7 @@ from trilake.sql.spark.session.frames import cache, head_of, log_to_change, open
 from trilake.sql.spark.session.placeholders import with_parameters
 from trilake.sql.spark.session.relations import localized, query, run_local
 from trilake.sql.spark.session.session import SqlSession, nothing, rows
-from trilake.sql.spark.session.targets import Target, View, resolve
+from trilake.sql.spark.session.targets import Target, View, resolve, target_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +46,7 @@ def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None
     if cursor.accept("EXPLAIN"):
         return _explain(session, cursor, args)
     if cursor.accept("COMMENT", "ON", "TABLE"):
-        target = _target(session, cursor)
+        target = target_of(session, cursor.name())
         return None if target is None else _set_comment(session, target, None, cursor)
     if cursor.accept("COMMENT", "ON", "COLUMN"):
         return _comment_column(session, cursor)
@@ -66,16 +66,11 @@ def run_auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None
     return None
 
 
-def _target(session: SqlSession, cursor: Cursor) -> Target | None:
-    target = resolve(session, cursor.name())
-    return target if isinstance(target, Target) else None
-
-
 def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
     """Collect statistics of files that lack them; ``DELTA STATISTICS``, of all files."""
     cursor = Cursor(sql)
     cursor.accept("ANALYZE", "TABLE")
-    target = _target(session, cursor)
+    target = target_of(session, cursor.name())
     if target is None:
         return None
     call = parse_analyze(Cursor(sql))
@@ -90,7 +85,7 @@ def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
 
 
 def _on_target(session: SqlSession, cursor: Cursor, act: Callable[[SqlSession, Target], None]) -> DataFrame | None:
-    target = _target(session, cursor)
+    target = target_of(session, cursor.name())
     if target is None:
         return None
     act(session, target)
@@ -107,8 +102,8 @@ def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     """``COMMENT ON COLUMN table.column IS 'comment'``; the longest prefix that is a table wins."""
     parts = cursor.name()
     for split in range(len(parts) - 1, 0, -1):
-        target = resolve(session, parts[:split])
-        if isinstance(target, Target):
+        target = target_of(session, parts[:split])
+        if target is not None:
             return _set_comment(session, target, parts[split:], cursor)
     return None
 
@@ -152,8 +147,8 @@ def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
     if cursor.accept("OPTIONS"):
         options = f" OPTIONS ({cursor.bracketed()})"
     if cursor.done:
-        target = resolve(session, parts)
-        if not isinstance(target, Target):
+        target = target_of(session, parts)
+        if target is None:
             return None
         cache(session, target, fill=not lazy)
         return nothing(session)

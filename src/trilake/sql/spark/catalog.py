@@ -17,7 +17,7 @@ from trilake.sql.parser.cursor import name_parts
 from trilake.sql.spark.session.frames import cache, is_cached
 from trilake.sql.spark.session.problems import errors_of_spark
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, exists, path_target, resolve
+from trilake.sql.spark.session.targets import Target, exists, path_target, target_of
 from trilake.table.registry import format_of_provider
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
 
 def _target(session: SqlSession, name: Any, database: Any = None) -> Target | None:
     parts = _parts(name, database)
-    target = None if parts is None else resolve(session, parts)
-    return target if isinstance(target, Target) else None
+    return None if parts is None else target_of(session, parts)
 
 
 def _create_table(
@@ -139,8 +138,8 @@ def _list_tables(session: SqlSession, original: Any, *args: Any, **kwargs: Any) 
 def _with_kind(session: SqlSession, table: Any) -> Any:
     if table.tableType != "MANAGED" or table.catalog != "spark_catalog" or table.database is None:
         return table
-    target = resolve(session, (table.database, table.name))
-    external = isinstance(target, Target) and target.entry is not None and not target.entry.managed
+    target = target_of(session, (table.database, table.name))
+    external = target is not None and target.entry is not None and not target.entry.managed
     return table._replace(tableType="EXTERNAL") if external else table
 
 

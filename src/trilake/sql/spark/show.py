@@ -19,7 +19,7 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.features import writer_features
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.schema import StructField, StructType, parse_schema
-from trilake.delta.protocol.schema_edit import format_path
+from trilake.delta.protocol.schema_edit import field_at, format_path
 from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.identity import identity_columns
@@ -33,7 +33,7 @@ from trilake.sql.parser.cursor import Cursor
 from trilake.sql.spark.session.frames import frame_of, head_of, open_delta
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.session import SqlSession, rows
-from trilake.sql.spark.session.targets import Target, resolve
+from trilake.sql.spark.session.targets import Target, target_of
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ def run_show(session: SqlSession, sql: str) -> DataFrame | None:
         cursor.accept("TABLE")
     extended = cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
     parts = cursor.name()
-    target = resolve(session, parts)
-    if not isinstance(target, Target):
+    target = target_of(session, parts)
+    if target is None:
         return None  # Spark describes views
     if cursor.is_word("AS", "JSON"):
         return describe_json(session, target, extended=extended)
@@ -187,16 +187,8 @@ def _columns(about: Description) -> list[Row]:
         out += [_described(about.schema.field(n)) for n in about.partition_columns]
     if about.clustering:
         out += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
-        out += [(format_path(c), shown_type(_at(about.schema, c)), None) for c in about.clustering]
+        out += [(format_path(c), shown_type(field_at(about.schema, c)), None) for c in about.clustering]
     return out
-
-
-def _at(schema: StructType, path: tuple[str, ...]) -> StructField:
-    field = schema.field(path[0])
-    for part in path[1:]:
-        assert isinstance(field.type, StructType)
-        field = field.type.field(part)
-    return field
 
 
 def _described(field: StructField) -> Row:
@@ -242,16 +234,16 @@ def _describe_column(session: SqlSession, target: Target, path: tuple[str, ...])
 
 def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     if cursor.accept("CREATE", "TABLE"):
-        target = resolve(session, cursor.name())
-        return show_create(session, target) if isinstance(target, Target) else None
+        target = target_of(session, cursor.name())
+        return None if target is None else show_create(session, target)
     if cursor.accept("TBLPROPERTIES"):
-        target = resolve(session, cursor.name())
-        return _properties(session, target, _key(cursor)) if isinstance(target, Target) else None
+        target = target_of(session, cursor.name())
+        return None if target is None else _properties(session, target, _key(cursor))
     if cursor.accept("COLUMNS"):
         return _show_columns(session, cursor)
     if cursor.accept("PARTITIONS"):
-        target = resolve(session, cursor.name())
-        return _show_partitions(session, target, cursor) if isinstance(target, Target) else None
+        target = target_of(session, cursor.name())
+        return None if target is None else _show_partitions(session, target, cursor)
     return None
 
 
@@ -279,8 +271,8 @@ def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
         if len(parts) > 1 and [p.lower() for p in parts[:-1]] != [p.lower() for p in database]:
             return None  # Spark raises
         parts = (*database, parts[-1])
-    target = resolve(session, parts)
-    if not isinstance(target, Target):
+    target = target_of(session, parts)
+    if target is None:
         return None
     return rows(session, "col_name string", [(c,) for c in frame_of(session, target).columns])
 

@@ -16,23 +16,21 @@ from trilake.spark.live_frames.frames import follow_tables_of, template_of
 from trilake.sql.parser.changes import parse_delete, parse_merge, parse_truncate, parse_update
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.literals import Args
-from trilake.sql.parser.maintenance import parse_maintenance
-from trilake.sql.parser.statements import QUERIES, behind_ctes, kind
+from trilake.sql.parser.maintenance import FIRST_WORDS, parse_maintenance
+from trilake.sql.parser.statements import QUERIES, WITHOUT_TABLE, behind_ctes, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session.frame_views import note_query
 from trilake.sql.spark.session.placeholders import formatted, with_identifiers, with_parameters
 from trilake.sql.spark.session.problems import SqlSyntaxError, check_statement, deleted_by_spark, errors_of_spark
 from trilake.sql.spark.session.relations import names_trilake_table, query
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.session.targets import Target, find_entry, not_found, resolve
+from trilake.sql.spark.session.targets import find_entry, not_found, resolve, target_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: Runs a statement; ``None`` leaves it to Spark.
 Handler: TypeAlias = "Callable[[SqlSession, str, Args], DataFrame | None]"
-
-_DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "CONVERT", "GENERATE", "REORG", "FSCK"))
 
 
 def action(
@@ -41,7 +39,7 @@ def action(
     """How to run a statement that may be trilake's; ``None`` to leave it to Spark.  Only looks up names in catalogs."""
     tokens = tokenize(sql)
     word = kind(tokens)
-    if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):
+    if frames or word in WITHOUT_TABLE or word in FIRST_WORDS or _has_identifier_clause(tokens):
         return lambda: run(session, sql, args, frames)
     if names_trilake_table(session, sql, tokens):
         return lambda: run(session, sql, args, frames, is_trilake=True)
@@ -68,12 +66,6 @@ def run(
             raise SqlSyntaxError.at(plain, e) from None
 
 
-def concerns(session: SqlSession, sql: str) -> bool:
-    """Whether a statement may be trilake's without naming an existing table."""
-    word = kind(tokenize(sql))
-    return word in _ALWAYS or word in _DELTA_WORDS
-
-
 def run_sql(session: SqlSession, sql: str, args: Args = None, *, is_trilake: bool = False) -> DataFrame:
     """Run one statement, without the conversions of :func:`run`."""
     original, tokens = sql, tokenize(sql)
@@ -81,7 +73,7 @@ def run_sql(session: SqlSession, sql: str, args: Args = None, *, is_trilake: boo
         sql = with_identifiers(session, sql, args)
         tokens = tokenize(sql)
     word = kind(tokens)
-    if word in _DELTA_WORDS:
+    if word in FIRST_WORDS:
         statement = parse_maintenance(Cursor(with_parameters(session, sql, args)))
         if statement is not None:
             from trilake.sql.spark.tables.maintenance import (
@@ -90,7 +82,7 @@ def run_sql(session: SqlSession, sql: str, args: Args = None, *, is_trilake: boo
 
             return run_maintenance(session, statement)
     handler = _HANDLERS.get(word, query)
-    if not is_trilake and word not in _ALWAYS and not names_trilake_table(session, sql, tokens):
+    if not is_trilake and word not in WITHOUT_TABLE and not names_trilake_table(session, sql, tokens):
         return session.run(original, args)
     result = handler(session, sql, args)
     return session.run(original, args) if result is None else result
@@ -117,7 +109,7 @@ def _change(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     word = kind(cursor.tokens)
     if word == "TRUNCATE":
         truncate = parse_truncate(cursor)
-        return run_truncate(session, truncate) if isinstance(resolve(session, truncate.parts), Target) else None
+        return None if target_of(session, truncate.parts) is None else run_truncate(session, truncate)
     change = parse_delete(cursor) if word == "DELETE" else parse_update(cursor)
     if resolve(session, change.parts) is not None:
         return run_delete(session, change) if word == "DELETE" else run_update(session, change)
@@ -163,7 +155,7 @@ def _execute(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     cursor = Cursor(sql)
     if not cursor.accept("EXECUTE", "IMMEDIATE"):
         return None
-    return execute_immediate(session, cursor, args, run=run_sql, concerns=concerns)
+    return execute_immediate(session, cursor, args, run=run_sql)
 
 
 def _script(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
@@ -181,9 +173,6 @@ def _auxiliary(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
 
     return run_auxiliary(session, sql, args)
 
-
-#: Statements that may be trilake's without naming an existing table.
-_ALWAYS = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
 
 _HANDLERS: dict[str, Handler] = {
     "INSERT": _insert,

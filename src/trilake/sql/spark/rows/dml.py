@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -298,8 +298,7 @@ def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | No
     return out
 
 
-# a closure
-def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, sql) -> Clause[Expr]:  # type: ignore[no-untyped-def]
+def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, sql: Callable[[str], str]) -> Clause[Expr]:
     condition = None if when.condition is None else sql(when.condition)
     if when.values is None:
         return Clause(when.kind, when.action, condition, None, when.excluded)

@@ -19,6 +19,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.spark.session.analysis_errors import analysis_error
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.literals import Args
+from trilake.sql.parser.maintenance import FIRST_WORDS
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.script import (
     Branches,
@@ -34,7 +35,7 @@ from trilake.sql.parser.script import (
     parse_script,
     sql_in,
 )
-from trilake.sql.parser.statements import kind
+from trilake.sql.parser.statements import WITHOUT_TABLE, kind
 from trilake.sql.parser.tokens import tokenize
 from trilake.sql.spark.session.placeholders import literal, with_parameters
 from trilake.sql.spark.session.relations import names_trilake_table
@@ -309,12 +310,7 @@ def _fit(handler: Handler, name: str, state: str, conditions: dict[str, str | No
 
 
 def execute_immediate(
-    session: SqlSession,
-    cursor: Cursor,
-    args: Args,
-    *,
-    run: Callable[[SqlSession, str, Args], DataFrame],
-    concerns: Callable[[SqlSession, str], bool],
+    session: SqlSession, cursor: Cursor, args: Args, *, run: Callable[[SqlSession, str, Args], DataFrame]
 ) -> DataFrame | None:
     """Run a statement over trilake tables; ``None`` to leave it to Spark."""
     sql = session.value(cursor.sql_until("INTO", "USING"), args)
@@ -324,7 +320,9 @@ def execute_immediate(
     parameters: Args = None
     if cursor.accept("USING"):
         parameters = _parameters(session, cursor.rest(), args)
-    if not isinstance(sql, str) or not (concerns(session, sql) or names_trilake_table(session, sql)):
+    if not isinstance(sql, str):
+        return None
+    if kind(tokenize(sql)) not in WITHOUT_TABLE | FIRST_WORDS and not names_trilake_table(session, sql):
         return None
     frame = run(session, sql, parameters)
     if not into:

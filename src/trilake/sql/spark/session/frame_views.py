@@ -137,7 +137,8 @@ def _run(session: SqlSession, original: Any, expressions: Sequence[Any]) -> Data
                 t if part is None else _with_lasting_views(session, part)
                 for t, part in zip(expressions, locals_, strict=True)
             ]
-            return original(*arguments)  # type: ignore[no-any-return]
+            lasting: DataFrame = original(*arguments)
+            return lasting
         arguments = [t if part is None else part.sql for t, part in zip(expressions, locals_, strict=True)]
         with local_views(session, *changed, follow=True), _places(changed):
             out: DataFrame = follow_tables_of(

@@ -126,7 +126,7 @@ def temp_view(spark: SparkSession, parts: tuple[str, ...]) -> Any:
     return view.get() if view.isDefined() else None
 
 
-def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:
+def register_view(frame: DataFrame, name: str) -> None:
     """Create a temporary view of a DataFrame."""
     frame._jdf.createOrReplaceTempView(name)
 

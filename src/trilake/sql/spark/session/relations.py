@@ -167,7 +167,7 @@ def _edits(
     frame = following(lambda: frame_of_name(session, source, version, ms))
     if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(source, Target):
         columns = tuple(frame.columns)
-        frame = with_metadata(frame)
+        frame = _with_metadata(frame)
         if _METADATA in frame.columns:
             out.with_metadata.append(WithMetadata(at, _alias_of(cursor) or relation.parts[-1], columns))
     private = _private(session, out, frame, sql[start:end])
@@ -198,11 +198,11 @@ def _private(session: SqlSession, out: Local, frame: DataFrame, display_name: st
     return name
 
 
-def with_metadata(frame: DataFrame) -> DataFrame:
+def _with_metadata(frame: DataFrame) -> DataFrame:
     """Add Spark's hidden column ``_metadata`` as a column, if the scan has it."""
     try:
         return frame.select("*", _METADATA)
-    except Exception:  # noqa: BLE001 - the scan has no such column
+    except PySparkException:  # the scan has no such column
         return frame
 
 

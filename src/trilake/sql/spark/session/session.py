@@ -175,7 +175,7 @@ class SqlSession:
         try:
             for name, frame in frames.items():
                 if self.classic:
-                    jvm.register_view(self.spark, frame, name)
+                    jvm.register_view(frame, name)
                 else:
                     frame.createOrReplaceTempView(name)
                     self.view_users[name] += 1

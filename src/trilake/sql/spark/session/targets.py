@@ -100,6 +100,12 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
     return _of_entry(session, parts, entry, depth)
 
 
+def target_of(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
+    """The trilake table of a name; ``None`` for a view, and for anything else."""
+    target = resolve(session, parts)
+    return target if isinstance(target, Target) else None
+
+
 def is_spark_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
     """Whether a name is a view in the catalog, or one of Spark's temporary views."""
     if _is_temp_view(session, parts):
