@@ -205,16 +205,9 @@ def also_called(**aliases: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def checked_methods(cls: C) -> C:
-    """Apply :func:`checked` to the public methods of a class; ``dir`` of its objects lists only public names."""
+    """Apply :func:`checked` to the public methods of a class."""
     for name, member in list(vars(cls).items()):
         if isinstance(member, FunctionType) and not name.startswith("_"):
             aliases = getattr(member, "aliases", None)
             setattr(cls, name, checked(member) if aliases is None else also_called(**aliases)(checked(unwrap(member))))
-
-    def public_names(thing: object) -> list[str]:
-        fields = getattr(thing, "__dataclass_fields__", ())
-        names = {n for n in dir(type(thing)) if n not in fields and not n.startswith("_")}
-        return sorted(names | {"uri"} & vars(thing).keys())
-
-    cls.__dir__ = public_names  # type: ignore[assignment]
     return cls

@@ -130,7 +130,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 class PublicNames:
-    """A builder whose ``dir()``, and so tab completion, lists only public methods."""
+    """A class of objects whose ``dir()``, and so tab completion, lists only public methods and properties."""
 
     def __dir__(self) -> list[str]:
         fields = getattr(type(self), "__dataclass_fields__", {})

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arguments import checked_methods, count
-from trilake.common.display import table_of, text_of
+from trilake.common.display import PublicNames, table_of, text_of
 from trilake.common.extras import load
 from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
@@ -73,7 +73,7 @@ def as_version(version: object) -> int | None:
 
 
 @checked_methods
-class Table(ABC):
+class Table(PublicNames, ABC):
     """An open table at one version.  Instances are immutable: open the location again to see newer versions.
 
     >>> import pyarrow as pa, trilake
@@ -358,6 +358,9 @@ class Table(ABC):
         """
         report: Report = import_module(_REPORTING).report_of(self, path, verify=verify)
         return report
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), "uri"])
 
     def __repr__(self) -> str:
         at = "" if self.version is None else f" version {self.version}"
