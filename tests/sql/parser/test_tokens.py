@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trilake.common.text import quote_name, string_literal
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
-from trilake.sql.parser.places import Edit, Edited, place_of
+from trilake.sql.parser.edits import Edit, Edited, line_and_position
 from trilake.sql.parser.tokens import tokenize, unquoted
 
 
@@ -74,5 +74,5 @@ def test_syntax_error_states_its_position() -> None:
     cursor.accept("RETAIN")
     with pytest.raises(SyntaxProblem) as e:
         cursor.number()
-    assert (e.value.place.line, e.value.place.position) == (2, 9)
-    assert place_of("a\nb", 2).line == 2
+    assert (e.value.line, e.value.position) == (2, 9)
+    assert line_and_position("a\nb", 2) == (2, 0)

@@ -27,7 +27,7 @@ from trilake.expr.views import in_microseconds, microseconds_schema
 from trilake.sql.duckdb.database import Source, batches_of, table_of
 from trilake.sql.duckdb.places import Context, relation_of, unknown_name
 from trilake.sql.parser.cursor import Cursor, SqlTextError, SyntaxProblem
-from trilake.sql.parser.places import Edit, Edited, place_of
+from trilake.sql.parser.edits import Edit, Edited, line_and_position
 from trilake.sql.parser.tokens import AFTER_RELATION, tokenize
 from trilake.table.frames import arrow_batches
 from trilake.table.registry import DEFAULT
@@ -262,8 +262,9 @@ def _tree(sql: str) -> dict[str, Any]:
             )
         answer = orjson.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()[0][0])
     if answer["error"]:
-        place = place_of(sql, len(sql.encode()[: int(answer.get("position") or 0)].decode(errors="ignore")))
-        raise SqlTextError(answer["error_message"], text=sql, line=place.line, position=place.position)
+        index = len(sql.encode()[: int(answer.get("position") or 0)].decode(errors="ignore"))
+        line, position = line_and_position(sql, index)
+        raise SqlTextError(answer["error_message"], text=sql, line=line, position=position)
     statement: dict[str, Any] = answer["statements"][0]
     return statement
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from trilake.errors import InvalidArgumentError
-from trilake.sql.parser.places import Place, place_of
+from trilake.sql.parser.edits import line_and_position
 from trilake.sql.parser.tokens import Token, tokenize, unquoted
 
 #: Type suffixes of number literals, such as ``1L`` and ``1.5BD``.
@@ -17,10 +17,10 @@ _LONGEST = 20
 
 
 class SyntaxProblem(Exception):
-    """A syntax error, with its place in the SQL."""
+    """A syntax error, with its line and position in the SQL."""
 
-    def __init__(self, place: Place, near: str, hint: str = "") -> None:
-        self.place, self.near, self.hint = place, near, hint
+    def __init__(self, line: int, position: int, near: str, hint: str = "") -> None:
+        self.line, self.position, self.near, self.hint = line, position, near, hint
         super().__init__(hint or f"Syntax error at or near {near}")
 
 
@@ -31,8 +31,8 @@ class SqlTextError(InvalidArgumentError):
 
     @classmethod
     def at(cls, sql: str, problem: SyntaxProblem) -> SqlTextError:
-        place, message = problem.place, f"Syntax error at or near {problem.near}"
-        return cls(message, help=problem.hint or None, text=sql, line=place.line, position=place.position)
+        message = f"Syntax error at or near {problem.near}"
+        return cls(message, help=problem.hint or None, text=sql, line=problem.line, position=problem.position)
 
     @classmethod
     def of(cls, sql: str, error: Any) -> SqlTextError:
@@ -221,7 +221,7 @@ class Cursor:
         token = self.token
         start = len(self.sql.rstrip()) if token is None else token.start
         token_text = "end of input" if token is None else f"'{token.text}'"
-        raise SyntaxProblem(place_of(self.sql, start), token_text, hint)
+        raise SyntaxProblem(*line_and_position(self.sql, start), token_text, hint)
 
 
 def items(sql: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import default_expression
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.tokens import Token, depths, tokenize
 
 

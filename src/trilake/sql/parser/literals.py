@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from trilake.common.text import string_literal
 from trilake.errors import InvalidArgumentError
-from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.tokens import tokenize
 
 #: Parameters of a statement, by name or in order.

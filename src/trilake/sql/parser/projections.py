@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trilake.common.text import quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem, spans
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.expressions import has_query, names_in
-from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import tokenize
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.tokens import Token, depths, tokenize
 
 _CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")

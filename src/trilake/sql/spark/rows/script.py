@@ -18,9 +18,9 @@ from trilake.common.text import quote_name, quote_parts
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.spark.session.analysis_errors import analysis_error
 from trilake.sql.parser.cursor import Cursor, items
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import FIRST_WORDS
-from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.script import (
     Branches,
     Compound,

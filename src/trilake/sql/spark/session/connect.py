@@ -10,7 +10,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.tokens import AFTER_RELATION, Token
 from trilake.sql.spark.session.jvm import Relation, alias_follows, pass_sample
 

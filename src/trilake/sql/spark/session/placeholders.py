@@ -14,9 +14,9 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 from trilake.common.text import quote_parts
 from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.literals import Args, with_values
 from trilake.sql.parser.literals import literal as plain_literal
-from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.spark.session.session import SqlSession
 
 

@@ -24,8 +24,8 @@ from trilake.spark.session.analysis_errors import (
     raise_for_spark,
 )
 from trilake.sql.parser.cursor import SqlTextError
+from trilake.sql.parser.edits import Edited
 from trilake.sql.parser.literals import Args
-from trilake.sql.parser.places import Edited
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import SqlSession
 
@@ -114,8 +114,8 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
 
     def moved(match: re.Match[str]) -> str:
         line, position = int(match[1]), int(match[4])
-        place = edited.source_place(line, max(0, position - shift) if line == 1 else position)
-        return f"line {place.line}{match[2]} pos{match[3] or ''} {place.position}"
+        line, position = edited.source_line_and_position(line, max(0, position - shift) if line == 1 else position)
+        return f"line {line}{match[2]} pos{match[3] or ''} {position}"
 
     message = _PLACE.sub(moved, message)
     for private, display_name in local.names.items():

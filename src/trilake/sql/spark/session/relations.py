@@ -22,10 +22,10 @@ from trilake.spark.live_frames.versions import is_in_cache
 from trilake.spark.session.compat import error_condition, parse_release
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.expressions import names_in
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.paths import place
-from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.statements import QUERIES, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session import jvm

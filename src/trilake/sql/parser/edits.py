@@ -1,4 +1,4 @@
-"""Positions in SQL as line and column, also after edits."""
+"""Edits of SQL, and positions in it as line and column, also after edits."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class Place:
-    """A position in SQL: lines count from 1, positions in a line from 0, as in Spark's errors."""
+def line_and_position(sql: str, index: int) -> tuple[int, int]:
+    r"""The line of a character, from 1, and its position in the line, from 0, as in Spark's errors.
 
-    line: int
-    position: int
-    index: int
-
-
-def place_of(sql: str, index: int) -> Place:
-    r"""The place of a character.
-
-    >>> place_of("ab\ncd", 4)
-    Place(line=2, position=1, index=4)
+    >>> line_and_position("ab\ncd", 4)
+    (2, 1)
     """
     before = sql[:index]
-    return Place(before.count("\n") + 1, index - (before.rfind("\n") + 1), index)
+    return before.count("\n") + 1, index - (before.rfind("\n") + 1)
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ class Edited:
             shift += len(e.replacement) - (e.end - e.start)
         return index - shift
 
-    def source_place(self, line: int, position: int) -> Place:
+    def source_line_and_position(self, line: int, position: int) -> tuple[int, int]:
         lines = self.sql.split("\n")
         index = sum(len(x) + 1 for x in lines[: line - 1]) + position
-        return place_of(self.original, self.source_index(index))
+        return line_and_position(self.original, self.source_index(index))
