@@ -32,7 +32,7 @@ from trilake.sql.parser.projections import parse_projection
 from trilake.sql.spark.session.problems import Local, errors_of_spark, in_place
 from trilake.sql.spark.session.relations import local_views, localized, names_trilake_table
 from trilake.sql.spark.session.session import Query, SqlSession
-from trilake.sql.spark.session.targets import Target, keep_view, resolve, temporary_view
+from trilake.sql.spark.session.targets import keep_view, target_of, temporary_view
 
 
 def query_here(session: SqlSession, sql: str) -> Query:
@@ -58,7 +58,7 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
     parts = projection.table
     if len(parts) == 1 and temporary_view(session, parts) is None:
         parts = (query.database, *parts)
-    return query if isinstance(resolve(session, parts), Target) else None
+    return None if target_of(session, parts) is None else query
 
 
 def named_alike(original: Any, frame: DataFrame, alias: str) -> Action | None:

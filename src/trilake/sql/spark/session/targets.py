@@ -106,9 +106,9 @@ def target_of(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     return target if isinstance(target, Target) else None
 
 
-def is_spark_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    """Whether a name is a view in the catalog, or one of Spark's temporary views."""
-    if _is_temp_view(session, parts):
+def names_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
+    """Whether a name is a view: over trilake tables, in the catalog, or one of Spark's temporary views."""
+    if isinstance(resolve(session, parts), View) or _is_temp_view(session, parts):
         return True
     entry = find_entry(session, parts)
     return entry is not None and entry.is_view

@@ -55,12 +55,12 @@ from trilake.sql.spark.session.relations import frame_of_name, names_trilake_tab
 from trilake.sql.spark.session.session import SqlSession, counts, nothing
 from trilake.sql.spark.session.targets import (
     Target,
-    View,
     find_entry,
-    is_spark_view,
+    names_view,
     not_found,
     path_target,
     resolve,
+    target_of,
     whole_table_of,
 )
 from trilake.sql.spark.tables.create_place import (
@@ -299,7 +299,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
     other than Delta and Parquet, and for a version of Parquet files."""
     assert call.clone_of is not None
     display_name = ".".join(call.clone_of)
-    if isinstance(resolve(session, call.clone_of), View) or is_spark_view(session, call.clone_of):
+    if names_view(session, call.clone_of):
         raise InvalidArgumentError(
             f"{display_name} is a view, and only tables can be cloned",
             help="name the table",
@@ -380,8 +380,8 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
         return create_clone(session, with_options(call, DEFAULT))
     format = _format(session, call)
     if format is None:
-        target = resolve(session, call.parts) if call.replace else None
-        if isinstance(target, Target):
+        target = target_of(session, call.parts) if call.replace else None
+        if target is not None:
             requested = "a table without USING" if call.provider is None else f"a {call.provider} table"
             raise InvalidArgumentError(
                 f"{'.'.join(call.parts)} is a {target.format} table, which {requested} cannot replace",
@@ -438,6 +438,6 @@ def _format(session: SqlSession, call: Create) -> str | None:
     if by_path is not None:
         return by_path.format
     if call.like is not None:
-        source = resolve(session, call.like)
-        return source.format if isinstance(source, Target) else None
+        source = target_of(session, call.like)
+        return None if source is None else source.format
     return format_of_provider(session.setting("spark.sql.sources.default", "parquet"))

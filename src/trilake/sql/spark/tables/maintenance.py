@@ -43,12 +43,10 @@ from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.session import SqlSession, nothing, rows
 from trilake.sql.spark.session.targets import (
     Target,
-    View,
     find_entry,
-    is_spark_view,
+    names_view,
     not_found,
     path_target,
-    resolve,
     whole_table_of,
 )
 from trilake.sql.upkeep import check_optimize, maintain
@@ -115,7 +113,7 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
 
 
 def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condition: str) -> None:
-    if isinstance(resolve(session, parts), View) or is_spark_view(session, parts):
+    if names_view(session, parts):
         raise InvalidArgumentError(
             f"{what} needs a table, but {'.'.join(parts)} is a view",
             help="name the table of the view",
