@@ -55,7 +55,7 @@ _BITS: dict[type[exp.Expression], str] = {
 _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
 #: Most characters of an expression, and how many more per part: some operators repeat their operands, so a few levels
 #: could become gigabytes.
-MAX_SQL, SQL_OF_A_PART = 40_000, 500
+_FREE_CHARACTERS, _CHARACTERS_PER_PART = 40_000, 500
 _STRING = re.compile(r"'(?:[^']|'')*'")
 
 
@@ -184,7 +184,8 @@ class Translator:
         node = plain(node)
         sql = self._render(node)
         self.instants |= sql.family == "timestamp"
-        if len(sql.code) > MAX_SQL and len(sql.code) > MAX_SQL + SQL_OF_A_PART * sum(1 for _ in node.walk()):
+        excess = len(sql.code) - _FREE_CHARACTERS
+        if excess > 0 and excess > _CHARACTERS_PER_PART * sum(1 for _ in node.walk()):
             raise FilterError(
                 f"{to_spark_sql(node)} is too long after translation: {len(sql.code):,} characters",
                 help="nested calls and conditions may double the length per level: compute parts as columns first",

@@ -17,8 +17,8 @@ from trilake.errors import FilterError
 from trilake.expr.terms.datatypes import NAMES, normal_type
 from trilake.expr.terms.literals import Kind, Literal
 
-#: Longest SQL for DuckDB, as some translations repeat their operands.
-MAX_SQL = 1_000_000
+#: Most characters of SQL for DuckDB, as some translations repeat their operands.
+_MOST_CHARACTERS = 1_000_000
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
@@ -37,7 +37,7 @@ class Sql:
     char: int | None = None
 
     def __post_init__(self) -> None:
-        if len(self.code) > MAX_SQL:
+        if len(self.code) > _MOST_CHARACTERS:
             raise FilterError("the filter is too complex", help="compute parts of it as columns first")
 
     @property
