@@ -31,13 +31,13 @@ def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
     (('delta', './t'), None, None)
     """
     format = None if len(parts) != 2 else format_of_provider(parts[0])
-    return None if format is None or named_path(parts) is not None else (format, place(parts[1]))
+    return None if format is None or named_path(parts) is not None else (format, as_path(parts[1]))
 
 
-def place(path: str) -> str:
+def as_path(path: str) -> str:
     """Add ``./`` to a path without a slash, which would be a name in the catalog.
 
-    >>> place("t"), place("lake/t"), place("s3://lake/t")
+    >>> as_path("t"), as_path("lake/t"), as_path("s3://lake/t")
     ('./t', 'lake/t', 's3://lake/t')
     """
     return path if "/" in path else f"./{path}"

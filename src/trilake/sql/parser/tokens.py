@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from trilake.common.text import quote_name
+from trilake.sql.parser.paths import as_path
 
 Kind = Literal["word", "quoted", "string", "number", "marker", "symbol"]
 
@@ -121,8 +122,7 @@ def path_tokens(sql: str) -> list[Token]:
     for at in range(1, len(tokens)):
         token, before = tokens[at], tokens[at - 1]
         if token.kind == "string" and (before.upper in _BEFORE_TABLE or before.text == "."):
-            path = unquoted(token)
-            tokens[at] = token._replace(kind="quoted", text=quote_name(path if "/" in path else f"./{path}"))
+            tokens[at] = token._replace(kind="quoted", text=quote_name(as_path(unquoted(token))))
     return tokens
 
 

@@ -27,7 +27,7 @@ from trilake.spark.live_frames.frames import follow_tables_of, follows
 from trilake.spark.patches.recorder import Action
 from trilake.spark.scan.frame_tables import WholeTable, note, noted
 from trilake.sql.parser.cursor import name_parts
-from trilake.sql.parser.paths import place
+from trilake.sql.parser.paths import as_path
 from trilake.sql.parser.projections import parse_projection
 from trilake.sql.spark.session.problems import Local, errors_of_spark, in_place
 from trilake.sql.spark.session.relations import local_views, localized, names_trilake_table
@@ -51,7 +51,7 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
     """The query behind a DataFrame; ``None`` if there is none, or it reads a view, which may be replaced."""
     table = noted(frame, WholeTable)
     if table is not None:
-        return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
+        return query_here(session, f"SELECT * FROM {quote_parts((table.format, as_path(table.path)))}")
     query = noted(frame, Query)
     if query is None or (projection := parse_projection(query.sql)) is None:
         return None

@@ -25,7 +25,7 @@ from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.expressions import names_in
 from trilake.sql.parser.literals import Args
-from trilake.sql.parser.paths import place
+from trilake.sql.parser.paths import as_path
 from trilake.sql.parser.statements import QUERIES, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session import jvm
@@ -297,7 +297,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
             condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
         )
     if name == CHANGES[1]:
-        target: Target | View | None = path_target(session, (DEFAULT, place(values[0])))
+        target: Target | View | None = path_target(session, (DEFAULT, as_path(values[0])))
     else:
         target = resolve(session, Cursor(values[0]).name())
     if target is None and not session.spark.catalog.tableExists(values[0]):
