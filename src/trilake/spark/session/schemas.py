@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -28,6 +28,7 @@ from trilake.delta.protocol.schema import (
     is_spatial,
     parse_schema,
 )
+from trilake.delta.protocol.schema_edit import each_field
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
@@ -100,7 +101,7 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
     check_distinct(schema.names)
     parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
     nullable = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
-    clean = cast(StructType, _clean(nullable))
+    clean = cast(StructType, each_field(nullable, _clean))
     if not limits:
         return clean
     return StructType(tuple(_limited(f, old.metadata) for f, old in zip(clean.fields, parsed.fields, strict=True)))
@@ -121,8 +122,9 @@ def arrow_columns(schema: T.StructType) -> pa.Schema:
 
 
 def _without_user_types(schema: T.StructType) -> StructType:
-    for path, kind in _user_defined(schema):
-        raise _no_column_of(kind, path)
+    for path, kind in types_in(schema):
+        if isinstance(kind, T.UserDefinedType):
+            raise _no_column_of(kind, ".".join(path))
     return from_spark(schema)
 
 
@@ -149,12 +151,6 @@ def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
     return f
 
 
-def _user_defined(schema: T.DataType) -> Iterator[tuple[str, T.UserDefinedType]]:
-    for path, kind in types_in(schema):
-        if isinstance(kind, T.UserDefinedType):
-            yield ".".join(path), kind
-
-
 def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
     name = type(kind).__name__
     is_vector = name == "VectorUDT" and "." not in path
@@ -167,42 +163,21 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
     )
 
 
-def _clean(t: DataType) -> DataType:
+def _clean(f: StructField) -> StructField:
     """Remove column metadata of another table's protocol; collations stay, so that callers can reject them."""
-    match t:
-        case StructType(fields):
-            return StructType(tuple(_clean_field(f) for f in fields))
-        case ArrayType(element, contains_null):
-            return ArrayType(_clean(element), contains_null)
-        case MapType(key, value, contains_null):
-            return MapType(_clean(key), _clean(value), contains_null)
-    return t
-
-
-def _clean_field(f: StructField) -> StructField:
-    metadata = {k: v for k, v in f.metadata.items() if k == COLLATIONS or not k.startswith(("delta.", "__"))}
-    return replace(f, type=_clean(f.type), metadata=metadata)
+    return replace(
+        f, metadata={k: v for k, v in f.metadata.items() if k == COLLATIONS or not k.startswith(("delta.", "__"))}
+    )
 
 
 def to_physical_spark(fields: Sequence[StructField], *, ids: bool) -> T.StructType:
     """The schema of the files: physical names at every level, and field IDs if ``ids``."""
-    return T.StructType.fromJson({"type": "struct", "fields": [_physical_field(f, ids) for f in fields]})
 
+    def physical(f: StructField) -> StructField:
+        metadata = {"parquet.field.id": f.column_id} if ids and f.column_id is not None else {}
+        return StructField(f.physical_name, f.type, metadata=metadata)
 
-def _physical_field(f: StructField, ids: bool) -> dict[str, Any]:
-    metadata = {"parquet.field.id": f.column_id} if ids and f.column_id is not None else {}
-    return {"name": f.physical_name, "type": _physical_type(f.type, ids), "nullable": True, "metadata": metadata}
-
-
-def _physical_type(t: DataType, ids: bool) -> Any:
-    if isinstance(t, StructType):
-        return {"type": "struct", "fields": [_physical_field(f, ids) for f in t.fields]}
-    if isinstance(t, ArrayType):
-        return {"type": "array", "elementType": _physical_type(t.element, ids), "containsNull": True}
-    if isinstance(t, MapType):
-        key, value = _physical_type(t.key, ids), _physical_type(t.value, ids)
-        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    return _spark_type(t)
+    return to_spark(cast(StructType, all_nullable(each_field(StructType(tuple(fields)), physical))))
 
 
 def to_ddl(schema: T.StructType) -> str:
