@@ -110,8 +110,8 @@ def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | N
     if unsupported := request.buckets or (request.cluster_by and "clusterBy"):
         return with_spark_errors(partial(_reject_layout, tableName, unsupported))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
-    mode = "overwrite" if replaces else "append"
-    return with_spark_errors(partial(insert_into, request, session_of(record), tableName, mode))
+    insert = replace(request, mode="overwrite" if replaces else "append")
+    return with_spark_errors(partial(insert_into, insert, tableName))
 
 
 def _reject_partitions(name: str) -> None:
@@ -164,7 +164,7 @@ def trilake_table(spark: SparkSession, name: str) -> NamedTable | None:
         return None
 
 
-def existing_table(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
+def find_existing(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
     """The trilake table with a name, or at a path; ``None`` if there is none."""
     table = find_table(spark, name)
     if table is None or table_at(name) is None:
@@ -195,15 +195,15 @@ def format_of_new(spark: SparkSession, name: str) -> str | None:
 def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str]:
     """The location of a table that the block creates: from :func:`new_name`, or the path that is its name.  Raises
     ``InvalidArgumentError`` if the name and ``path`` are two paths, or for another format."""
-    spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
     path_table = table_at(name)
     if path_table is None:
+        spark, format = request.df.sparkSession, FORMATS[request.format].name
         columns, options = table_columns(request.df.schema, format), store_options(request.options)
         replaces = request.mode == "overwrite"
         with new_name(spark, name, columns, path=path, format=format, options=options, replaces=replaces) as location:
             yield location
         return
-    must_be_of(path_table, name, format)
+    must_be_of(path_table, name, request.format)
     if path is not None:
         raise InvalidArgumentError(
             f"the option path is {path}, but the call names {name}", help="leave the option out", file=path
@@ -213,13 +213,13 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
 
 def table_columns(schema: T.StructType, format: str) -> StructType:
     """The columns of a catalog table for rows with this schema."""
-    return from_spark(spark_format_named(format.removeprefix("trilake-")).table_columns(schema))
+    return from_spark(spark_format_named(format).table_columns(schema))
 
 
 def save_as_table(request: SaveRequest, name: str) -> None:
     """Write to a table in the catalog, or at a path, in the request's mode."""
-    format = request.format.removeprefix("trilake-")
-    existing = existing_table(request.df.sparkSession, name, request.options)
+    existing = find_existing(request.df.sparkSession, name, request.options)
+    path = record_option(request.options, "path")
     if existing is not None:
         if request.mode == "error":
             raise TableExistsError(
@@ -227,33 +227,33 @@ def save_as_table(request: SaveRequest, name: str) -> None:
             )
         if request.mode == "ignore":
             return
-        must_be_of(existing, name, format)
-        must_be_at(existing, name, record_option(request.options, "path"))
-        save_named(_as_select(request, managed=existing.managed), name, existing.location, managed=existing.managed)
+        must_be_of(existing, name, request.format)
+        must_be_at(existing, name, path)
+        save_named(_as_select(replace(request, managed=existing.managed), new=False), name, existing.location)
         return
-    path = record_option(request.options, "path")
     try:
         with new_place(request, name, path) as place:
             managed = path is None and table_at(name) is None
-            save_named(_as_select(request, managed=managed, new=True), name, place, managed=managed)
+            save_named(_as_select(replace(request, managed=managed), new=True), name, place)
     except TableExistsError:
-        if request.mode == "error" or existing_table(request.df.sparkSession, name, request.options) is None:
+        if request.mode == "error" or find_existing(request.df.sparkSession, name, request.options) is None:
             raise
         save_as_table(request, name)  # another process has created the table
 
 
-def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> SaveRequest:
+def _as_select(request: SaveRequest, *, new: bool) -> SaveRequest:
     """The request, with the operation CREATE or REPLACE TABLE AS SELECT for the history."""
     replaced = request.mode == "overwrite"
     some = any(record_option(request.options, o) is not None for o in ("replaceWhere", "replaceOn", "replaceUsing"))
     if (replaced and some) or not (replaced or new):
         return request
     verb = "CREATE OR REPLACE" if replaced else "CREATE"
-    return replace(request, operation=request.operation or f"{verb} TABLE AS SELECT", managed=managed)
+    return replace(request, operation=request.operation or f"{verb} TABLE AS SELECT")
 
 
 def must_be_of(table: NamedTable, name: str, format: str) -> None:
-    """Raise ``InvalidArgumentError`` if the table has another format."""
+    """Raise ``InvalidArgumentError`` if the table has another format than the one registered as ``format``."""
+    format = FORMATS[format].name
     if table.format != format:
         raise InvalidArgumentError(
             f"cannot write format {format} to {name}, which is a {table.format} table",
@@ -274,27 +274,27 @@ def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
         )
 
 
-def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) -> None:
-    """Write to the table with a name, which the catalog may manage, and update its entry."""
-    options = {k: v for k, v in request.options.items() if k.lower() != "path"}
-    FORMATS[request.format].save(replace(request, options=options), place)
-    if has_log(request.format):
-        rename(request.df.sparkSession, name, place, options, managed=managed)
-    elif table_at(name) is None:
-        spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
-        store = session_store(spark, place, store_options(options))
-        about = About(to_spark(read_schema(table_columns(request.df.schema, format))))
-        replaced = request.mode == "overwrite"
-        refresh_entry(spark, name, place, store, format, about, managed=managed, replaced=replaced)
+def save_named(request: SaveRequest, name: str, place: str) -> None:
+    """Write to the table with a name, and update its entry in the catalog."""
+    request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
+    FORMATS[request.format].save(request, place)
+    _refresh(request, name, place)
 
 
-def rename(
-    spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None, *, managed: bool
-) -> None:
-    """Update the table's entry after a write with these ``options``, before which the table was ``managed`` or not."""
-    if table_at(name) is None:
-        log = DeltaLog(session_store(spark, place, store_options(options)), spark_engine())
-        refresh_name(spark, name, place, log, managed=managed)
+def _refresh(request: SaveRequest, name: str, place: str) -> None:
+    """Update the entry of a table, if it has one, after a write."""
+    if table_at(name) is not None:
+        return
+    spark, format = request.df.sparkSession, FORMATS[request.format].name
+    store = session_store(spark, place, store_options(request.options))
+    if has_log(format):
+        refresh_name(spark, name, place, DeltaLog(store, spark_engine()), managed=request.managed)
+        return
+    about, replaced = (
+        About(to_spark(read_schema(table_columns(request.df.schema, format)))),
+        request.mode == "overwrite",
+    )
+    refresh_entry(spark, name, place, store, format, about, managed=request.managed, replaced=replaced)
 
 
 def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -302,9 +302,10 @@ def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
     return {k: v for k, v in (options or {}).items() if is_storage_option(k)}
 
 
-def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
+def insert_into(request: SaveRequest, name: str) -> None:
     """Insert by position, including nested fields, with the store assignment of SQL's INSERT INTO.  If the schema
     evolves, columns after those of the table are new."""
+    spark = request.df.sparkSession
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(
@@ -340,7 +341,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     fill = not session_flag(spark, KEEP_NULL_STRUCTS, False)
     df = stored_columns(renamed, schema, by_name=by_name, evolve=evolve, widening=widening, fill_null_structs=fill)
     with overflows_named(narrowed=df is not renamed):
-        save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True, source=request.df)
+        save = replace(request, df=df, managed=table.managed, must_exist=True, source=request.df)
         FORMATS[request.format].save(save, table.location)
     if evolve:
-        rename(spark, name, table.location, request.options, managed=table.managed)
+        _refresh(save, name, table.location)

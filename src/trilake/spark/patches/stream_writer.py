@@ -172,7 +172,7 @@ def _to_table(
         request = _request(record, streamed, outputMode, partitionBy, queryName, options)
         path = record_option(request.options, "path")
         if table is not None:
-            must_be_of(table, tableName, streamed.removeprefix("trilake-"))
+            must_be_of(table, tableName, streamed)
             must_be_at(table, tableName, path)
         place = _create_table(request, tableName) if table is None else table.location
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
@@ -293,7 +293,7 @@ def _create_table(request: _Request, name: str) -> str:
     )
     save_as_table(create, name)
     table = existing_table(spark, name)
-    must_be_of(table, name, request.format.removeprefix("trilake-"))
+    must_be_of(table, name, request.format)
     return table.location
 
 

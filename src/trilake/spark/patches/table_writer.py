@@ -19,7 +19,7 @@ from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFound
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.patches.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.patches.dataframe_writer import (
-    existing_table,
+    find_existing,
     format_of_new,
     must_be_at,
     must_be_of,
@@ -88,7 +88,7 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
             return None
 
         def write() -> None:
-            existing = None if named_table is None else existing_table(df.sparkSession, table, record.options)
+            existing = None if named_table is None else find_existing(df.sparkSession, table, record.options)
             act(_Request(df, table, existing, format, record), *args)
 
         return with_spark_errors(write)
@@ -137,8 +137,7 @@ def _replace(request: _Request, verb: str = "REPLACE") -> None:
     _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if has_log(request.format) else {}
     place = _existing_location(request)
-    managed = request.existing is not None and request.existing.managed
-    _save(request, place, "overwrite", replaces=True, verb=verb, managed=managed, **more)
+    _save(request, place, "overwrite", replaces=True, verb=verb, **more)
 
 
 def _create_or_replace(request: _Request) -> None:
@@ -147,7 +146,7 @@ def _create_or_replace(request: _Request) -> None:
         try:
             _create(request, "CREATE OR REPLACE")
         except TableExistsError:
-            existing = existing_table(request.df.sparkSession, request.table, request.record.options)
+            existing = find_existing(request.df.sparkSession, request.table, request.record.options)
             if existing is None:
                 raise
             _create_or_replace(replace(request, existing=existing))  # another process has created the table
@@ -214,7 +213,7 @@ def _existing_location(request: _Request) -> str:
             help="create it with create()",
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
-    must_be_of(request.existing, request.table, request.format.removeprefix("trilake-"))
+    must_be_of(request.existing, request.table, request.format)
     must_be_at(request.existing, request.table, _stated_place(request.record))
     return request.existing.location
 
@@ -240,7 +239,8 @@ def _save(
     managed: bool = False,
     **more: str,
 ) -> None:
-    """Write the rows; ``verb`` is the statement in the history, if the table is created or replaced."""
+    """Write the rows; ``verb`` is the statement in the history, if the table is created or replaced, and ``managed``
+    says whether the catalog manages a new table."""
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
     if properties and not has_log(request.format):
@@ -261,7 +261,6 @@ def _save(
         record.cluster_by,
         replaces=replaces,
         operation=None if verb is None else f"{verb} TABLE AS SELECT",
-        managed=managed,
+        managed=managed if request.existing is None else request.existing.managed,
     )
-    is_managed = managed if request.existing is None else request.existing.managed
-    save_named(save, request.table, place, managed=is_managed)
+    save_named(save, request.table, place)
