@@ -23,7 +23,6 @@ from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.maintenance import check_bool, check_properties, check_string, many_runner
 from trilake.spark.delta.names.catalogue import (
-    absolute,
     default_location,
     existing_delta_table,
     find_table,
@@ -228,4 +227,4 @@ def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructFiel
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     """Replace the entry of an external Parquet table with an entry of the Delta table at its location."""
     with name_aside(spark, name, head.engine.runtime.new_hex_id()):
-        make_entry(spark, parts_of(name), About.of(head), path=absolute(path))
+        make_entry(spark, parts_of(name), About.of(head), path=path)

@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
-from trilake.spark.scan.obstacles import hadoop_uri
+from trilake.spark.scan.obstacles import decoded, hadoop_uri
 
 _roots: set[str] = set()
 _lock = threading.Lock()
@@ -23,7 +22,7 @@ _lock = threading.Lock()
 def note_root(uri: str) -> None:
     """Remember that a DataFrame reads files of this table."""
     with _lock:
-        _roots.add(_plain(hadoop_uri(uri)).rstrip("/") + "/")
+        _roots.add(decoded(hadoop_uri(uri)).rstrip("/") + "/")
 
 
 def is_read(file: str) -> bool:
@@ -33,7 +32,7 @@ def is_read(file: str) -> bool:
     >>> is_read("file:/data/a%20table/part-0.parquet"), is_read("file:/data/part-0.parquet")
     (True, False)
     """
-    path = _plain(file)
+    path = decoded(file)
     with _lock:
         return any(path.startswith(root) for root in _roots)
 
@@ -46,13 +45,7 @@ def is_root(uri: str) -> bool:
     (True, False)
     """
     with _lock:
-        return _plain(hadoop_uri(uri)).rstrip("/") + "/" in _roots
-
-
-def _plain(uri: str) -> str:
-    """A decoded URI; a ``file:`` URI becomes a path with one leading slash."""
-    decoded = unquote(uri)
-    return "/" + decoded.removeprefix("file:").lstrip("/") if decoded.startswith("file:") else decoded
+        return decoded(hadoop_uri(uri)).rstrip("/") + "/" in _roots
 
 
 #: The prefix of attributes with facts about a DataFrame.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -131,3 +132,13 @@ def _hidden_folders(spark: SparkSession) -> str | None:
 def hadoop_uri(uri: str) -> str:
     """A table's URI in the form of Spark's file systems."""
     return f"s3a:{uri[3:]}" if uri.startswith("s3:") else uri
+
+
+def decoded(uri: str) -> str:
+    """A location as a path, or as an unescaped URI.
+
+    >>> decoded("file:/a%20b"), decoded("s3://b/x%20y")
+    ('/a b', 's3://b/x y')
+    """
+    plain = unquote(uri)
+    return "/" + plain.removeprefix("file:").lstrip("/") if plain.startswith("file:") else plain

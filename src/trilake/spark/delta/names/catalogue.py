@@ -12,7 +12,6 @@ instead.  Spark does not pass options of a catalog table to a Python source, not
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,12 +36,12 @@ from trilake.spark.delta.names.entries import (
     change_entry,
     create_sql,
     database_location,
-    decoded,
     drop_entry,
     find_entry,
     has_catalog,
     make_entry,
 )
+from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import spark_format_named
@@ -166,7 +165,7 @@ def new_name(
     about = About(to_spark(read_schema(schema)), comment)
     there_before = path is not None and has_table(session_store(spark, path, options), format)
     try:
-        make_entry(spark, parts_of(name), about, path=absolute(path), provider=format)
+        make_entry(spark, parts_of(name), about, path=path, provider=format)
     except PySparkException as e:
         if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(e):
             raise TableExistsError(
@@ -179,7 +178,7 @@ def new_name(
         location = default_location(spark, name)
         check_left_over(spark, parts_of(name), session_store(spark, location, options), format, replaces=replaces)
         there_before = True
-        make_entry(spark, parts_of(name), about, path=absolute(location), provider=format, managed=True)
+        make_entry(spark, parts_of(name), about, path=location, provider=format, managed=True)
     place = path if path is not None else existing_table(spark, name).location
     store = session_store(spark, place, options)
     try:
@@ -246,11 +245,6 @@ def has_table(store: Store, format: str) -> bool:
     return next(store.list(), None) is not None
 
 
-def absolute(path: str | None) -> str | None:
-    """Make a path absolute, since the catalog would put a relative one below its warehouse."""
-    return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
-
-
 def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *, managed: bool) -> None:
     """Update the entry of a table after a write to its ``location``.  An entry that was dropped concurrently stays
     dropped, unless the table was ``managed`` and exists: then the write created it again.  Raises ``TableExistsError``
@@ -259,7 +253,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     about = newest(log)
     if entry is None:
         if managed and about is not None:
-            make_entry(spark, parts_of(name), about, path=absolute(location), managed=True)
+            make_entry(spark, parts_of(name), about, path=location, managed=True)
         return
     if not has_log(entry.provider) or entry.location is None:
         raise InvalidArgumentError(
@@ -276,14 +270,14 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     if about is None or change_entry(spark, parts_of(name), about) or entry.managed:
         return
     # Check that SQL can create the entry before dropping the name.
-    create_sql(parts_of(name), about, path=absolute(location))
+    create_sql(parts_of(name), about, path=location)
     if HAS_DATA_SOURCES:
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
-            make_entry(spark, parts_of(name), about, path=absolute(location))
+            make_entry(spark, parts_of(name), about, path=location)
         return
     with bypass():  # Spark does not rename tables of an unknown provider
         spark.sql(f"DROP TABLE {quoted(name)}")
-    make_entry(spark, parts_of(name), about, path=absolute(location))
+    make_entry(spark, parts_of(name), about, path=location)
 
 
 def refresh_entry(
@@ -303,7 +297,7 @@ def refresh_entry(
         if replaced:
             change_entry(spark, parts, about)
     elif managed and spark_format_named(format).is_whole(store):
-        make_entry(spark, parts, about, path=absolute(location), provider=format, managed=True)
+        make_entry(spark, parts, about, path=location, provider=format, managed=True)
 
 
 def same_place(a: str, b: str) -> bool:

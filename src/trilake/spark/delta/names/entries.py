@@ -6,12 +6,12 @@ Spark has no file system.  Spark Connect uses SQL.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import pyspark
@@ -24,6 +24,7 @@ from trilake.common.text import quote_name, quote_parts, string_literal
 from trilake.delta.log.snapshot import Head
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import UnsupportedSparkError
+from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import case_class_value, changed, items_of, java_session, jvm, some, string_map
@@ -173,7 +174,7 @@ def make_entry(
     location must be empty.  Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` and ``LOCATION_ALREADY_EXISTS``, and on
     Spark Connect ``UnsupportedSparkError`` for a table without columns or a managed one at a path."""
     has_jvm_catalog = has_catalog(spark, parts)
-    parts = _short(parts)
+    parts, path = _short(parts), absolute(path)
     if not has_jvm_catalog:
         if not HAS_DATA_SOURCES and is_connect(spark):
             raise UnsupportedSparkError(
@@ -350,14 +351,9 @@ def database_location(spark: SparkSession, parts: list[str]) -> str:
     return decoded(str(rows["Location"]))
 
 
-def decoded(uri: str) -> str:
-    """A location as a path, or as an unescaped URI.
-
-    >>> decoded("file:/a%20b"), decoded("s3://b/x%20y")
-    ('/a b', 's3://b/x y')
-    """
-    plain = unquote(uri)
-    return "/" + plain.removeprefix("file:").lstrip("/") if plain.startswith("file:") else plain
+def absolute(path: str | None) -> str | None:
+    """Make a path absolute, since the catalog would put a relative one below its warehouse."""
+    return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
 
 def _short(parts: list[str]) -> list[str]:

@@ -12,7 +12,8 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import check_left_over, default_location, holds_nothing, take_back
-from trilake.spark.delta.names.entries import About, Entry, decoded
+from trilake.spark.delta.names.entries import About, Entry
+from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.create import Create, check_place
 from trilake.sql.spark.session import catalogue
