@@ -28,7 +28,7 @@ from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, base_frame, manifest, sound_sizes
 from trilake.spark.scan.obstacles import check_files, hadoop_uri
 from trilake.spark.scan.partitions import Tuples, attached, distinct, hive_columns
-from trilake.spark.scan.planning.file_index import PlannedFiles
+from trilake.spark.scan.planning.file_index import FileIndex
 from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.scan.scan import FloatRules, NativeFiles, NativeScan, read_fields, read_options, with_place
 from trilake.spark.scan.vectors import Vector, alive, pack
@@ -38,7 +38,6 @@ from trilake.spark.session.internals import (
     file_relation,
     frame_with_files,
     items_of,
-    java_array,
     java_class,
     java_session,
     query_execution,
@@ -70,9 +69,8 @@ _numbers = count(1)
 ListFiles = Callable[[Sequence[str]], ListedFiles | None]
 
 
-class LateFiles(PlannedFiles):
-    """A Spark ``FileIndex`` in Python that lists files for each plan; ``sample`` is Spark's own, for all other methods,
-    and ``partitions`` the JVM's schema of the partition values."""
+class LateFiles(FileIndex):
+    """An index that lists files for each plan; ``partitions`` is the JVM's schema of the partition values."""
 
     def __init__(
         self,
@@ -82,18 +80,14 @@ class LateFiles(PlannedFiles):
         list_files: ListFiles,
         sample: Any,
         partitions: Any,
-        reads: TableReads | None = None,
+        reads: TableReads | None,
     ) -> None:
-        super().__init__(spark, root, 0, size, _nothing, _nothing, sample, reads)
+        super().__init__(spark, root, size, sample, reads)
         self._list_files, self._partitions = list_files, partitions
         self._number, self._listing = next(_numbers), threading.RLock()
 
     def partitionSchema(self) -> Any:
         return self._partitions
-
-    def inputFiles(self) -> Any:
-        listed = self._listed(())
-        return java_array(self._spark, "java.lang.String", 0) if listed is None else listed.inputFiles()
 
     def _listed(self, conditions: tuple[str, ...]) -> Any:
         with self._listing:  # one at a time, since a list may be large
@@ -114,10 +108,6 @@ class LateFiles(PlannedFiles):
                 raise
             say_once("the conditions of a query do not select its files", e)
         return self._list_files(())  # reading all files is always correct
-
-
-def _nothing(_: object) -> Any:
-    raise AssertionError("a late file list needs conditions")
 
 
 class ValueFolders:
@@ -212,9 +202,7 @@ def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
     nowhere = pa.chunked_array([[f"{hadoop_uri(files.root)}/none"]]), pa.chunked_array([[1]]), np.zeros(1, np.int64)
     sample = file_relation(base_frame(spark, manifest(*nowhere), files.provider, schema, options))
     partitions = java_session(spark).parseDataType(T.StructType(list(folders.values())).json())
-    index = LateFiles(
-        spark, hadoop_uri(files.root), table.size, lister, sample.location(), partitions, reads=files.reads
-    )
+    index = LateFiles(spark, hadoop_uri(files.root), table.size, lister, sample.location(), partitions, files.reads)
     required = {f.name for name, f in (*read.items(), *folders.items()) if name in files.required}
     base = stored = frame_with_files(spark, sample, index, required, partitions)
     if files.reads is not None:

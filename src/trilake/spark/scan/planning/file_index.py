@@ -14,6 +14,7 @@ This needs a classic session, whose JVM can call Python; see :mod:`trilake.spark
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from trilake.spark.session.internals import (
     frame_with_files,
     hadoop_path,
     items_of,
+    java_array,
     say_once,
     sequence,
 )
@@ -56,8 +58,8 @@ def planned_frame(
     size: int,
     scan: Scan,
     prune: Prune,
-    required: Collection[str] = (),
-    reads: TableReads | None = None,
+    required: Collection[str],
+    reads: TableReads | None,
 ) -> DataFrame | None:
     """A DataFrame over ``count`` files of ``size`` bytes, which ``prune`` chooses and ``scan`` reads when Spark plans a
     query; ``None`` if this session does not support that.  ``required`` columns are non-nullable."""
@@ -75,26 +77,17 @@ def planned_frame(
     return None
 
 
-class PlannedFiles(JavaObject):
-    """A Spark ``FileIndex`` in Python, with the methods of Spark's interface."""
+class FileIndex(JavaObject):
+    """A Spark ``FileIndex`` in Python, with the methods of Spark's interface.  ``size`` is the bytes of all files,
+    ``sample`` an index of Spark's own, for all other methods."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        root: str,
-        count: int,
-        size: int,
-        scan: Scan,
-        prune: Prune,
-        sample: Any,
-        reads: TableReads | None = None,
-    ) -> None:
-        self._spark, self._count, self._size = spark, count, size
-        self._scan, self._prune = scan, prune
-        self._sample, self._reads = sample, reads
+    def __init__(self, spark: SparkSession, root: str, size: int, sample: Any, reads: TableReads | None) -> None:
+        self._spark, self._size, self._sample, self._reads = spark, size, sample, reads
         self._root = sequence(spark, [hadoop_path(spark, root)])
-        self._all: Any = None
-        self._lists = Recent(_MOST_LISTS, _MOST_LISTS)
+
+    @abstractmethod
+    def _listed(self, conditions: tuple[str, ...]) -> Any:
+        """Spark's index of the files that may match these conditions; ``None`` if there are none."""
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         """The files of a plan, as ``PartitionDirectory`` objects."""
@@ -113,7 +106,8 @@ class PlannedFiles(JavaObject):
         return self._root
 
     def inputFiles(self) -> Any:
-        return self._everything().inputFiles()
+        listed = self._listed(())
+        return java_array(self._spark, "java.lang.String", 0) if listed is None else listed.inputFiles()
 
     def refresh(self) -> None:
         """Do nothing, since the files are those of one version."""
@@ -131,8 +125,35 @@ class PlannedFiles(JavaObject):
             raise AttributeError(name)
         return getattr(self._sample, name)
 
+    def _key(self, conditions: tuple[str, ...]) -> tuple[str, ...]:
+        """The cache key: timestamps depend on the session's time zone."""
+        timed = any(_TIMED.search(c) for c in conditions)
+        return (*conditions, session_zone(self._spark)) if timed else conditions
+
+    class Java:
+        implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)
+
+
+class PlannedFiles(FileIndex):
+    """An index of ``count`` files, of which ``prune`` chooses those for a plan; ``scan`` lets Spark list them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        count: int,
+        size: int,
+        scan: Scan,
+        prune: Prune,
+        sample: Any,
+        reads: TableReads | None,
+    ) -> None:
+        super().__init__(spark, root, size, sample, reads)
+        self._count, self._scan, self._prune = count, scan, prune
+        self._all: Any = None
+        self._lists = Recent(_MOST_LISTS, _MOST_LISTS)
+
     def _listed(self, conditions: tuple[str, ...]) -> Any:
-        """Spark's index of the files that may match these conditions; ``None`` if there are none."""
         if not conditions:
             return self._everything()
         key = self._key(conditions)
@@ -141,11 +162,6 @@ class PlannedFiles(JavaObject):
             listed = self._chosen(conditions)
             self._lists.put(key, listed, 1)
         return listed
-
-    def _key(self, conditions: tuple[str, ...]) -> tuple[str, ...]:
-        """The cache key: timestamps depend on the session's time zone."""
-        timed = any(_TIMED.search(c) for c in conditions)
-        return (*conditions, session_zone(self._spark)) if timed else conditions
 
     def _chosen(self, conditions: tuple[str, ...]) -> Any:
         try:
@@ -166,6 +182,3 @@ class PlannedFiles(JavaObject):
     def _index(self, positions: npt.NDArray[np.int64] | None) -> Any:
         with bypass():
             return file_relation(self._scan(positions)).location()
-
-    class Java:
-        implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)
