@@ -1,12 +1,13 @@
 """Errors of queries over trilake tables, which are raised long after trilake created the DataFrame.
 
-PySpark converts JVM errors in one function, Spark Connect in another.  After :func:`patch_read_errors`, these raise a
+PySpark converts JVM errors in one function, Spark Connect in another.  After :func:`patch_query_errors`, these raise a
 trilake error with a one-line message, which can also be caught as Spark's:
 
 * a data file of a trilake table is missing: :class:`~trilake.errors.MissingFileError`;
 * such a file is damaged: :class:`~trilake.errors.CorruptFileError`;
 * Spark cannot convert a column of such a file to the table's type: :class:`~trilake.errors.SchemaMismatchError`;
-* a task failed with a trilake error: that error, without the traceback of the worker.
+* a task failed with a trilake error: that error, without the traceback of the worker;
+* a streaming query failed with a trilake error: that error, with the query's ID, also from ``query.exception()``.
 
 Other errors stay Spark's.  The logger ``trilake.spark`` logs Spark's full message at level INFO.
 """
@@ -95,15 +96,19 @@ _DAMAGE = re.compile(
 _JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+: ")
 
 
-def patch_read_errors() -> None:
-    """Patch PySpark's conversion of errors.  Idempotent."""
+def patch_query_errors() -> None:
+    """Patch PySpark's conversion of errors and ``query.exception``.  Idempotent."""
     for module in converters():
         patch(module, "convert_exception", _converted)
+    for cls in classes("query"):
+        patch(cls, "exception", _exception_of_connect if is_connect_class(cls) else _exception)
 
 
 def _converted(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
     convert = partial(original, *args, **kwargs)
     message = error_message(convert, error)
+    if message.startswith(_STOPPED) and (action := _stream_error(message)) is not None:
+        return action
     mapped = missing_file(message) or other_type(message) or error_at_end(message)
     if mapped is None and _UNREADABLE.search(message):
         mapped = damaged_file(message, first_cause(convert, error))
@@ -154,34 +159,19 @@ _STOPPED = ("org.apache.spark.sql.streaming.StreamingQueryException", "[STREAM_F
 _QUERY = re.compile(r"\[id = ([0-9a-f-]{36}), runId = ")
 
 
-def patch_stream_errors() -> None:
-    """Patch PySpark's conversion of errors and ``query.exception``.  Idempotent."""
-    for module in converters():
-        patch(module, "convert_exception", _converted_in_stream)
-    for cls in classes("query"):
-        patch(cls, "exception", _exception_of_connect if is_connect_class(cls) else _exception)
-
-
-def _converted_in_stream(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
-    message = error_message(partial(original, *args, **kwargs), error)
-    return _raise_stream_error(message, stopped_by(message)) if message.startswith(_STOPPED) else None
-
-
 def _exception(original: Any, query: Any) -> Action | None:
     raised = query._jsq.exception()
-    if raised.isEmpty():
-        return None
-    message = str(raised.get().toString())
-    return _raise_stream_error(message, stopped_by(message))
+    return None if raised.isEmpty() else _stream_error(str(raised.get().toString()))
 
 
 def _exception_of_connect(original: Any, query: Any) -> Action | None:
     raised = original()
-    message = str(raised)
-    return None if raised is None else _raise_stream_error(message, stopped_by(message))
+    return None if raised is None else _stream_error(str(raised))
 
 
-def _raise_stream_error(message: str, error: TrilakeError | None) -> Action | None:
+def _stream_error(message: str) -> Action | None:
+    """The conversion of the error of a query; ``None`` if it is not one of trilake's."""
+    error = stopped_by(message)
     if error is None:
         return None
     _log.info("a query stopped: %s", message)

@@ -13,7 +13,7 @@ from trilake.spark.patches.create_statements import patch_create_table
 from trilake.spark.patches.dataframe_writer import patch_dataframe_writer
 from trilake.spark.patches.formats import FORMATS, sources
 from trilake.spark.patches.merge_writer import patch_merge_into
-from trilake.spark.patches.query_errors import patch_read_errors, patch_stream_errors
+from trilake.spark.patches.query_errors import patch_query_errors
 from trilake.spark.patches.reader import patch_readers
 from trilake.spark.patches.recorder import Action, patch, undo
 from trilake.spark.patches.stream_writer import patch_streams
@@ -28,8 +28,7 @@ _PATCHES = (
     patch_merge_into,
     patch_readers,
     patch_streams,
-    patch_read_errors,
-    patch_stream_errors,
+    patch_query_errors,
     patch_create_table,
 )
 #: Sessions that called :func:`register`.
