@@ -8,8 +8,9 @@ Spark plans such writes against its catalog, which does not pass a location to a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -124,7 +125,7 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
     save = SaveRequest(request.df, request.format, mode, record.options, None)
     more = {"partitionOverwriteMode": "static"} if replaces else {}
     with new_place(save, request.table, path) as place:
-        _save(request, place, mode, replaces=replaces, verb=verb, managed=managed, **more)
+        _save(request, place, mode, replaces=replaces, verb=verb, managed=managed, options=more)
 
 
 def _stated_place(record: Record) -> str | None:
@@ -137,7 +138,7 @@ def _replace(request: _Request, verb: str = "REPLACE") -> None:
     _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if has_log(request.format) else {}
     place = _existing_location(request)
-    _save(request, place, "overwrite", replaces=True, verb=verb, **more)
+    _save(request, place, "overwrite", replaces=True, verb=verb, options=more)
 
 
 def _create_or_replace(request: _Request) -> None:
@@ -189,11 +190,12 @@ def _overwrite(request: _Request, condition: Any) -> None:
             f"overwrite() does not support the condition {condition}", help="use comparisons of columns with values"
         )
     with quoted_plainly(request.df.sparkSession):  # the parsed condition has the default quoting
-        _save(request, location, "overwrite", replaceWhere=where)
+        _save(request, location, "overwrite", options={"replaceWhere": where})
 
 
 def _overwrite_partitions(request: _Request) -> None:
-    _save(request, _delta_alone(request, "overwritePartitions()"), "overwrite", partitionOverwriteMode="dynamic")
+    place = _delta_alone(request, "overwritePartitions()")
+    _save(request, place, "overwrite", options={"partitionOverwriteMode": "dynamic"})
 
 
 _DECIDERS: dict[str, Callable[..., Action | None]] = {
@@ -237,10 +239,10 @@ def _save(
     replaces: bool = False,
     verb: str | None = None,
     managed: bool = False,
-    **more: str,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the rows; ``verb`` is the statement in the history, if the table is created or replaced, and ``managed``
-    says whether the catalog manages a new table."""
+    says whether the catalog manages a new table; ``options`` are those of the call."""
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
     if properties and not has_log(request.format):
@@ -250,12 +252,11 @@ def _save(
             file=place,
         )
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
-    options = {**record.options, **more}
     save = SaveRequest(
         request.df,
         request.format,
         mode,
-        options,
+        {**record.options, **options},
         columns,
         properties,
         record.cluster_by,
