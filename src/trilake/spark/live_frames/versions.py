@@ -15,7 +15,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, StorageError
 from trilake.spark.scan.frame_tables import RowCount
-from trilake.spark.session.analysis_errors import analysis_error, as_spark_errors, raise_for_spark
+from trilake.spark.session.analysis_errors import analysis_error, as_spark_errors
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.type_tree import all_nullable, paired
@@ -165,15 +165,16 @@ def check_columns(old: T.StructType, new: T.StructType, snapshot: ReadVersion) -
                 if new_type is None
                 else f"has changed from {f.dataType.simpleString()} to {new_type.simpleString()}"
             )
-            error = SchemaMismatchError(
-                f"column {f.name!r} of the table {change} since this DataFrame was read",
-                help="read the table again",
-                file=snapshot.table.store.uri,
-                version=snapshot.version,
-                column=f.name,
-                condition="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+            raise analysis_error(
+                SchemaMismatchError(
+                    f"column {f.name!r} of the table {change} since this DataFrame was read",
+                    help="read the table again",
+                    file=snapshot.table.store.uri,
+                    version=snapshot.version,
+                    column=f.name,
+                    condition="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+                )
             )
-            raise_for_spark(error, analysis_error(error))
 
 
 def has_all_of(old: T.DataType, new: T.DataType) -> bool:

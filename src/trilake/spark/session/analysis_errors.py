@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
@@ -90,9 +90,8 @@ def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeErro
     """The error, also as the error that Spark's analysis raised, with Spark's condition and SQLSTATE.  If the error
     states a condition of delta-spark, it keeps that condition."""
     spark_error = analysis_error(error)
-    if "condition" not in error.context:
-        spark_error._errorClass = error_condition(cause) or error.code  # type: ignore[attr-defined]
-        spark_error._state = cause.getSqlState()  # type: ignore[attr-defined]
+    if "condition" not in error.context and isinstance(spark_error, SparkErrorMethods):
+        spark_error._errorClass, spark_error._state = error_condition(cause) or error.code, cause.getSqlState()
     return spark_error
 
 
@@ -116,8 +115,7 @@ def unsupported_error(error: TrilakeError) -> TrilakeError:
 def stream_error(error: TrilakeError) -> TrilakeError:
     """The error that stopped a query, also as Spark's ``StreamingQueryException``, with its condition."""
     stopped = _both(error, StreamingQueryException)
-    stopped._errorClass = "STREAM_FAILED"  # type: ignore[attr-defined]
-    stopped._state = sql_state("STREAM_FAILED")  # type: ignore[attr-defined]
+    stopped._errorClass, stopped._state = "STREAM_FAILED", sql_state("STREAM_FAILED")
     return stopped
 
 
@@ -142,11 +140,18 @@ def java_error(error: TrilakeError) -> TrilakeError:
     return _both(error, _OfJava)
 
 
-def _both(error: TrilakeError, kind: type[Exception]) -> TrilakeError:
+if TYPE_CHECKING:
+
+    class _Both(TrilakeError, SparkErrorMethods):
+        """An error of trilake and of Spark."""
+
+        _message: str | None
+
+
+def _both(error: TrilakeError, kind: type[Exception]) -> _Both:
     both = _class(type(error), kind)(error.message, help=error.help, **error.context)
     condition = _condition(error)
-    both._message, both._errorClass = str(error), condition  # type: ignore[attr-defined]
-    both._state = sql_state(condition)  # type: ignore[attr-defined]
+    both._message, both._errorClass, both._state = str(error), condition, sql_state(condition)
     for note in getattr(error, "__notes__", ()):
         both.add_note(note)
     return both
@@ -167,10 +172,10 @@ def _condition(error: TrilakeError) -> str:
     return str(condition) if condition else match[1] if match else error.default_condition or error.code
 
 
-_CLASSES: dict[tuple[type[TrilakeError], Any], type[TrilakeError]] = {}
+_CLASSES: dict[tuple[type[TrilakeError], Any], type[_Both]] = {}
 
 
-def _class(error_class: type[TrilakeError], spark: type[Exception]) -> type[TrilakeError]:
+def _class(error_class: type[TrilakeError], spark: type[Exception]) -> type[_Both]:
     cls = _CLASSES.get((error_class, spark))
     if cls is not None:
         return cls
@@ -179,7 +184,7 @@ def _class(error_class: type[TrilakeError], spark: type[Exception]) -> type[Tril
         return _rebuild, (error_class, spark, self.message, self.help, self.context)
 
     members = {"__doc__": error_class.__doc__, "__module__": error_class.__module__, "__reduce__": __reduce__}
-    cls = cast(type[TrilakeError], type(error_class.__name__, (error_class, SparkErrorMethods, spark), members))
+    cls = cast("type[_Both]", type(error_class.__name__, (error_class, SparkErrorMethods, spark), members))
     return _CLASSES.setdefault((error_class, spark), cls)
 
 
