@@ -42,7 +42,7 @@ from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.compat import arrow_frame, is_connect
 from trilake.spark.session.internals import java_session
 from trilake.spark.session.optimize_settings import flag, integer, setting, share
-from trilake.spark.session.runner import SparkRunner, map_in_arrow
+from trilake.spark.session.runner import PICKLED, SparkRunner, map_in_arrow, outcomes, pickled
 from trilake.storage import open_store
 
 
@@ -265,9 +265,8 @@ class OptimizeRunner(SparkRunner):
         frame = arrow_frame(self.spark, rows).repartition(len(pieces))
         blobs = map_in_arrow(frame, _Divide(job, ranges, ends), "stretch int, rows binary")
         stretches = blobs.repartitionById(len(ends) + 1, "stretch")  # one partition each
-        written = map_in_arrow(stretches, _Write(job, work), "outcome binary").collect()
-        adds = [add for row in written for add in pickle.loads(row.outcome)]
-        return Rewritten(work.number, tuple(adds))
+        written = outcomes(map_in_arrow(stretches, _Write(job, work), PICKLED))
+        return Rewritten(work.number, tuple(add for adds in written for add in adds))
 
 
 def _size(work: Bin) -> int:
@@ -338,8 +337,7 @@ class _Write:
                         rows += _append(sink, blob)
                         stretch = number
             if rows:
-                adds = self._write(file, rows, stretch)
-                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(adds)], pa.binary())], ["outcome"])
+                yield pickled(self._write(file, rows, stretch))
 
     def _write(self, file: Path, rows: int, stretch: int) -> list[dict[str, Any]]:
         job = self.job

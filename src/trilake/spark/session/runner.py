@@ -24,6 +24,8 @@ from trilake.spark.session.type_tree import with_arrow_types
 
 #: The placeholder column of rows without columns.
 NO_COLUMN = "__trilake_row"
+#: The columns of :func:`pickled`.
+PICKLED = T.StructType([T.StructField("outcome", T.BinaryType())])
 #: Up to these limits, each task is one Spark task; beyond them, Spark distributes the tasks.
 _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
 
@@ -42,9 +44,7 @@ class SparkRunner:
         if len(tasks) < self.least:
             yield from run_here(function, tasks)
             return
-        schema = T.StructType([T.StructField("outcome", T.BinaryType())])
-        for row in task_rows(self.spark, _Outcome(function), tasks, schema, width=self.width).collect():
-            yield pickle.loads(row.outcome)
+        yield from outcomes(task_rows(self.spark, _Outcome(function), tasks, PICKLED, width=self.width))
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,17 @@ class _Outcome:
     function: Callable[[Any], Any]
 
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
-        outcome = pickle.dumps(self.function(task))
-        yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], ["outcome"])
+        yield pickled(self.function(task))
+
+
+def pickled(outcome: object) -> pa.RecordBatch:
+    """The result of a task as a row for the driver."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], PICKLED.names)
+
+
+def outcomes(rows: DataFrame) -> list[Any]:
+    """Run the job whose rows are :func:`pickled` results of its tasks; returns the results."""
+    return [pickle.loads(row.outcome) for row in rows.collect()]
 
 
 def with_a_column(df: DataFrame) -> DataFrame:
@@ -71,7 +80,7 @@ def map_in_arrow(
 
 
 def map_rows(
-    df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+    df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: T.StructType | str
 ) -> DataFrame:
     """Like :func:`map_in_arrow`, for any column names; PySpark looks columns up without quoting backticks in names."""
     df = with_arrow_types(df)
@@ -150,12 +159,11 @@ def row_outcomes(
     """Like :func:`run_over_rows`, for any format; ``failed`` makes the error of a job that failed."""
     try:
         with without_echo():
-            outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
+            return outcomes(map_rows(rows, _RowTask(work), PICKLED))
     except AnalysisException:
         raise  # no task ran
     except Exception as e:  # noqa: BLE001 - any error of a failed job
         raise failed(e) from None
-    return [pickle.loads(row.outcome) for row in outcomes]
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,7 @@ class _RowTask:
         context = TaskContext.get()
         outcome = self.work(batches, 0 if context is None else context.partitionId())
         if outcome is not None:
-            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], ["outcome"])
+            yield pickled(outcome)
 
 
 def failed_job(cause: BaseException, log: DeltaLog, job_id: str, verb: str) -> Exception:

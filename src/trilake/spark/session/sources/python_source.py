@@ -21,7 +21,7 @@ from trilake.spark.session.bypass import bypass
 from trilake.spark.session.checks import check_session, drop_missing_catalog
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import active_session, knows_class
-from trilake.spark.session.runner import map_in_arrow, task_rows
+from trilake.spark.session.runner import PICKLED, map_in_arrow, outcomes, pickled, task_rows
 from trilake.spark.session.settings import check_shared
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.type_tree import with_arrow_types
@@ -99,13 +99,7 @@ class SinkBatch:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         writer = self.sink()
-        messages = _run(df, writer)
-        writer.commit(messages, batch_id)
-
-
-def _run(df: DataFrame, writer: DataSourceStreamWriter) -> list[Any]:
-    job = _Write(pickle.dumps(writer))
-    return [pickle.loads(r.message) for r in map_in_arrow(with_arrow_types(df), job, "message binary").collect()]
+        writer.commit(outcomes(map_in_arrow(with_arrow_types(df), _Write(pickle.dumps(writer)), PICKLED)), batch_id)
 
 
 @dataclass(frozen=True)
@@ -113,8 +107,7 @@ class _Write:
     writer: bytes
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        message = pickle.loads(self.writer).write(batches)
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(message)], pa.binary())], ["message"])
+        yield pickled(pickle.loads(self.writer).write(batches))
 
 
 def check_streams(spark: SparkSession, what: str) -> None:
