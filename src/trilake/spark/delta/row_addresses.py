@@ -7,8 +7,9 @@ Spark cannot scan the files itself, tasks read them through Arrow.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
+R = TypeVar("R")
 
 #: The columns of an address: a number in :attr:`AddressedRows.files`, and the index of the row in that file.
 FILE, ROW = "__trilake_file", "__trilake_row"
@@ -58,15 +60,15 @@ class AddressedRows:
     #: The maximum number of rows; ``None`` if the files' statistics lack it.
     most_rows: int | None
 
-    def by_file(self, addresses: pa.Table) -> dict[int, BitMap64]:
-        """Collected addresses as row indexes by position in ``snapshot.adds``."""
-        return {int(self.files[n]): rows for n, rows in bitmaps(addresses).items()}
+    def by_file(self, rows: Mapping[int, R]) -> dict[int, R]:
+        """The values of ``rows`` by position in ``snapshot.adds``, given by :data:`FILE`."""
+        return {int(self.files[n]): value for n, value in rows.items()}
 
     def collect(self, rows: DataFrame) -> dict[int, BitMap64]:
-        """The addresses of ``rows``, derived from :attr:`frame`, as :meth:`by_file`; for many rows, one bit of memory
-        per row."""
+        """The row indexes of ``rows``, derived from :attr:`frame`, by position in ``snapshot.adds``; for many rows, one
+        bit of memory per row."""
         if self.most_rows is not None and self.most_rows <= _MANY_ROWS:
-            return self.by_file(to_arrow(rows.select(FILE, ROW)))
+            return self.by_file(bitmaps(to_arrow(rows.select(FILE, ROW))))
         place = F.col(ROW) + 1
         keys = F.col(FILE).alias("file"), F.bitmap_bucket_number(place).alias("bucket")
         packed = to_arrow(rows.groupBy(*keys).agg(F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")))
@@ -74,9 +76,8 @@ class AddressedRows:
         for file, bucket, bits in zip(*(packed[n].to_pylist() for n in ("file", "bucket", "bits")), strict=True):
             offsets = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
             rows_of = BitMap64((offsets + (bucket - 1) * _BUCKET).astype(np.uint64))
-            number = int(self.files[file])
-            out[number] = out[number] | rows_of if number in out else rows_of
-        return out
+            out[file] = out[file] | rows_of if file in out else rows_of
+        return self.by_file(out)
 
 
 def bitmaps(addresses: pa.Table) -> dict[int, BitMap64]:
@@ -186,21 +187,13 @@ class RowOrigins:
     """The row IDs of rows that were never moved, by address; picklable."""
 
     base_row_ids: pa.Array
-    commit_versions: pa.Array
 
     @classmethod
     def of(cls, snapshot: Snapshot, files: npt.NDArray[np.int64]) -> RowOrigins:
-        adds = snapshot.adds.take(pa.array(files))
-        return cls(adds["baseRowId"].combine_chunks(), adds["defaultRowCommitVersion"].combine_chunks())
-
-    def ids(self, file: pa.Array, row: pa.Array) -> pa.Array:
-        return pc.add(self.base_row_ids.take(file), row)
+        return cls(snapshot.adds["baseRowId"].take(pa.array(files)).combine_chunks())
 
     def kept_ids(self, rows: pa.RecordBatch, column: str | None) -> pa.Array | None:
         """The IDs that rewritten rows keep; ``column``, if any, has the IDs of rows that were moved before."""
         if column is None:
             return None
-        return pc.coalesce(rows.column(column), self.ids(rows.column(FILE), rows.column(ROW)))
-
-    def versions(self, file: pa.Array) -> pa.Array:
-        return self.commit_versions.take(file)
+        return pc.coalesce(rows.column(column), pc.add(self.base_row_ids.take(rows.column(FILE)), rows.column(ROW)))

@@ -167,9 +167,7 @@ def _update(
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
         other_reads = read_outside()
     # Use positions in the snapshot, not in the scan.
-    parts = [
-        replace(p, removed_rows={int(addressed.files[n]): rows for n, rows in p.removed_rows.items()}) for p in outcomes
-    ]
+    parts = [replace(p, removed_rows=addressed.by_file(p.removed_rows)) for p in outcomes]
     return command.finish(FoundRows({}, (), tuple(files)), parts, SparkRunner(spark), other_reads=other_reads)
 
 

@@ -175,7 +175,7 @@ class MergeJob:
                 target = addressed_rows(self.spark, self.table, pruned.numbers.tolist(), row_ids=self.changing)
                 if self.changing:
                     outcomes.append(self._change(target, count))
-                    old_rows = {int(target.files[n]): rows for n, rows in outcomes[-1].old_rows.items()}
+                    old_rows = target.by_file(outcomes[-1].old_rows)
                     matched = outcomes[-1].source_rows
                 else:
                     joined = self.joined(self.named(target), count, "inner")
