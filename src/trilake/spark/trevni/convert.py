@@ -151,7 +151,21 @@ def _convert(
 
     def run(task: tuple[int, DataFile]) -> StagedFile:
         number, file = task
-        return _run_task(uri, target, options, file, number, job, suffix, convert)
+        _, attempt = task_name()
+        store = open_store(target, options)
+        folder = file.key.rpartition("/")[0]
+        name = f"part-{number:05d}-{job}{suffix}"
+        key = f"{folder}/{name}" if folder else name
+        staged = f"{jobs.STAGING}/{job}-{number:05d}-{attempt}/{key}"
+        jobs.check_running(store, job)
+        try:
+            rows = convert((open_store(uri, options), file.key), (store, staged))
+            jobs.check_running(store, job)
+            return StagedFile(staged, key, rows, store.head(staged).size)
+        except TrilakeError:
+            with suppress(StorageError):
+                store.delete([staged])
+            raise
 
     try:
         staged = sorted(SparkRunner(spark, width=1, least=1)(run, list(enumerate(files))), key=lambda f: f.key)
@@ -169,30 +183,3 @@ def _convert(
         raise
     jobs.remove_staged(store, job)
     return write_result(staged)
-
-
-def _run_task(
-    source: str,
-    target: str,
-    options: dict[str, str],
-    file: DataFile,
-    number: int,
-    job: str,
-    suffix: str,
-    convert: _Convert,
-) -> StagedFile:
-    _, attempt = task_name()
-    store = open_store(target, options)
-    folder = file.key.rpartition("/")[0]
-    name = f"part-{number:05d}-{job}{suffix}"
-    key = f"{folder}/{name}" if folder else name
-    staged = f"{jobs.STAGING}/{job}-{number:05d}-{attempt}/{key}"
-    jobs.check_running(store, job)
-    try:
-        rows = convert((open_store(source, options), file.key), (store, staged))
-        jobs.check_running(store, job)
-        return StagedFile(staged, key, rows, store.head(staged).size)
-    except TrilakeError:
-        with suppress(StorageError):
-            store.delete([staged])
-        raise
