@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.common.runtime import Runtime
 from trilake.common.text import quote_name
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_statistics import file_statistics, leaf_paths, stated_columns, type_at
@@ -111,7 +110,7 @@ def _types_obstacle(row_schema: T.StructType, schema: StructType) -> str | None:
     return "the table has a column of type variant" if variants else None
 
 
-def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime | None = None) -> WrittenFiles:
+def write_natively(df: DataFrame, store: Store, plan: FilePlan) -> WrittenFiles:
     """Write rows in one Spark job, where :func:`native_write_obstacle` is ``None``.
 
     Raises ``ConstraintViolatedError`` for a null in a non-nullable column, ``StorageError``, and Spark's errors; no
@@ -124,7 +123,7 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
         if plan.max_records is not None:
             writer = writer.option("maxRecordsPerFile", plan.max_records)
         writer.option("compression", plan.compression).parquet(f"file://{folder.path}")
-        return _publish(folder, store, plan, runtime or plan.engine.runtime)
+        return _publish(folder, plan)
 
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
@@ -153,7 +152,7 @@ def _are_physical(
     )
 
 
-def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) -> WrittenFiles:
+def _publish(folder: Staging, plan: FilePlan) -> WrittenFiles:
     names = sorted(n for n in folder.names() if _DATA_FILE.fullmatch(n))
     schema = plan.file_schema
     with ThreadPoolExecutor(_READERS) as pool:
@@ -161,11 +160,11 @@ def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) ->
     full = {n: m for n, m in footers.items() if m.num_rows}
     for name, footer in full.items():
         _check_nulls(f"{folder.path}/{name}", footer, plan)
-    attempt = runtime.new_attempt()
+    attempt = plan.engine.runtime.new_attempt()
     keys = {name: f"part-{i:05d}-{plan.job_id}-{attempt}.c000.{plan.ending}" for i, name in enumerate(full)}
     sizes = {name: folder.size(name) for name in full}
     folder.publish(keys)
-    now = runtime.clock_ms()
+    now = plan.engine.runtime.clock_ms()
     actions = (
         file_action(plan, keys[name], {}, sizes[name], now, partial(_statistics, footer, schema, plan))
         for name, footer in full.items()
