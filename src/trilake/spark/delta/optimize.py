@@ -41,7 +41,7 @@ from trilake.spark.delta.settings import session_log
 from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.compat import arrow_frame, is_connect
 from trilake.spark.session.internals import java_session
-from trilake.spark.session.optimize_settings import flag, integer, setting, share
+from trilake.spark.session.optimize_settings import flag, integer, share
 from trilake.spark.session.runner import PICKLED, SparkRunner, map_in_arrow, outcomes, pickled
 from trilake.storage import open_store
 
@@ -111,7 +111,7 @@ class DeltaOptimizeBuilder(PublicNames):
         result = purge(
             self._log(),
             where=self._where(),
-            target_size=self._integer("maxFileSize"),
+            target_size=integer(self._spark, "optimize.maxFileSize", None),
             predicates=self._predicates(),
             run=OptimizeRunner(self._spark),
         )
@@ -128,34 +128,26 @@ class DeltaOptimizeBuilder(PublicNames):
         return session_log(self._spark, open_store(self._path, self._options))
 
     def _optimize(self, columns: tuple[str, ...], full: bool) -> OptimizeResult:
-        log = self._log()
-        minimum = self._integer("clustering.mergeStrategy.minCubeSize.threshold")
-        target = self._integer("clustering.mergeStrategy.minCubeSize.targetCubeSize")
+        log, spark, cube = self._log(), self._spark, "optimize.clustering.mergeStrategy.minCubeSize"
         request = OptimizeRequest(
             where=self._where(),
             zorder_by=columns,
-            target_size=self._integer("maxFileSize"),
-            min_file_size=self._integer("minFileSize"),
-            deleted_share=share(self._spark, "optimize.maxDeletedRowsRatio", DELETED_SHARE),
+            target_size=integer(spark, "optimize.maxFileSize", None),
+            min_file_size=integer(spark, "optimize.minFileSize", None),
+            deleted_share=share(spark, "optimize.maxDeletedRowsRatio", DELETED_SHARE),
             full=full,
-            check_statistics=flag(self._spark, "optimize.zorder.checkStatsCollection.enabled") is not False,
-            min_cube_size=bins.MIN_CUBE_SIZE if minimum is None else max(1, minimum),
-            target_cube_size=bins.TARGET_CUBE_SIZE if target is None else max(1, target),
+            check_statistics=flag(spark, "optimize.zorder.checkStatsCollection.enabled") is not False,
+            min_cube_size=max(1, integer(spark, f"{cube}.threshold", bins.MIN_CUBE_SIZE)),
+            target_cube_size=max(1, integer(spark, f"{cube}.targetCubeSize", bins.TARGET_CUBE_SIZE)),
             predicates=self._predicates(),
         )
-        return optimize(log, request, run=OptimizeRunner(self._spark))
+        return optimize(log, request, run=OptimizeRunner(spark))
 
     def _where(self) -> str | None:
         return " AND ".join(f"({c})" for c in self._conditions) or None
 
     def _predicates(self) -> tuple[str, ...]:
         return tuple(p for c in self._conditions for p in history_predicates(self._spark, c))
-
-    def _conf(self, name: str) -> str | None:
-        return setting(self._spark, f"optimize.{name}")
-
-    def _integer(self, name: str) -> int | None:
-        return None if self._conf(name) is None else integer(self._spark, f"optimize.{name}", 0)
 
     def _frame(self, result: OptimizeResult) -> DataFrame:
         row = (self._log().store.uri, as_row(result.metrics))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import unquote
@@ -136,7 +136,7 @@ def write_dataframe(
                     together = wants_rebalance(df.sparkSession, request, plan.metadata)
                     if together:
                         rows = rebalanced(rows, plan.files.partition_columns)
-                    with right_sizes(df.sparkSession, enabled=together):
+                    with right_sizes(df.sparkSession) if together else nullcontext():
                         written = _write(rows, uri, store, log, plan.files)
                 plan = replace(plan, read=read())
         except TrilakeError:

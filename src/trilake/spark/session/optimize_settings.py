@@ -7,9 +7,9 @@ properties; an option of the write overrides both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,9 @@ _ADAPTIVE = "spark.sql.adaptive."
 _BIN_MIB = 512
 
 
+D = TypeVar("D")
+
+
 def setting(spark: SparkSession, name: str) -> str | None:
     """A setting of the session below ``spark.databricks.delta``; ``None`` if it is not set."""
     value = spark.conf.get(_PREFIX + name, None)
@@ -43,7 +46,7 @@ def flag(spark: SparkSession, name: str) -> bool | None:
     return None if setting(spark, name) is None else session_flag(spark, _PREFIX + name, False)
 
 
-def integer(spark: SparkSession, name: str, default: int) -> int:
+def integer(spark: SparkSession, name: str, default: D) -> int | D:
     """An integer setting.  Raises ``InvalidArgumentError`` for other values."""
     value = setting(spark, name)
     try:
@@ -100,19 +103,14 @@ def rebalanced(rows: DataFrame, partition_columns: Sequence[str]) -> DataFrame:
     return rows.repartition(*columns) if columns else rows
 
 
-@contextmanager
-def right_sizes(spark: SparkSession, *, enabled: bool = True) -> Iterator[None]:
+def right_sizes(spark: SparkSession) -> AbstractContextManager[None]:
     """In the block, make rebalancing prefer large tasks over parallelism."""
-    if not enabled:
-        yield
-        return
     size = integer(spark, "optimizeWrite.binSize", _BIN_MIB)
     conf = {
         f"{_ADAPTIVE}advisoryPartitionSizeInBytes": f"{size}m",
         f"{_ADAPTIVE}coalescePartitions.parallelismFirst": "false",
     }
-    with overridden(spark, conf):
-        yield
+    return overridden(spark, conf)
 
 
 # --- large tables, whose file lists do not fit in this process: Spark jobs process them ------------------------------
