@@ -41,7 +41,15 @@ from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
 from trilake.spark.scan.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
-from trilake.spark.session.internals import items_of, java_session, jvm, query_execution, renumbered, sequence
+from trilake.spark.session.internals import (
+    items_of,
+    java_session,
+    jvm,
+    query_execution,
+    renumbered,
+    running_query_id,
+    sequence,
+)
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
@@ -93,7 +101,6 @@ _log = logging.getLogger("trilake.spark")
 #: The minimum bytes of a batch's files, since planning the scan takes a tenth of a second.
 SMALL = 8 << 20
 
-_QUERY_ID = "sql.streaming.queryId"
 #: Operators that work row by row.  If there is a shuffle, Spark has already read the rows.
 _STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "MapInArrow", "MapInPandas"}
 _SOURCE = "StreamingDataSourceV2ScanRelation"
@@ -196,9 +203,8 @@ def _local(df: DataFrame, steps: list[Any], source: _Source, table: pa.Table) ->
 def _execution(df: DataFrame) -> Any:
     """The batch's query execution.  Raises ``_NotNativelyReadable`` if ``df`` is not the batch itself."""
     session = df.sparkSession
-    context = session.sparkContext
-    query_id = context.getLocalProperty(_QUERY_ID)
-    if not query_id:
+    query_id = running_query_id(session)
+    if query_id is None:
         raise _NotNativelyReadable("the session has no streaming query")
     queries = java_session(session).sharedState().activeStreamingQueries()
     query = queries.get(jvm(session).java.util.UUID.fromString(query_id))

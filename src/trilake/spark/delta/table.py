@@ -17,6 +17,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtoc
 from trilake.spark.delta.clone import clone_table, convert_table
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import (
+    check_bool,
     check_int,
     check_string,
     detail_frame,
@@ -612,8 +613,7 @@ class DeltaTable:
         >>> "deletionVectors" in table.detail().first().tableFeatures
         True
         """
-        if not isinstance(featureName, str):
-            raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")
+        check_string(featureName, "featureName")
         try:
             self._alter().add_feature(featureName)
         except UnsupportedProtocolError as e:
@@ -633,10 +633,9 @@ class DeltaTable:
         >>> table.history(1).select("operation").collect()
         [Row(operation='DROP FEATURE')]
         """
-        if not isinstance(featureName, str):
-            raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")
-        if truncateHistory is not None and not isinstance(truncateHistory, bool):
-            raise ValueError(f"truncateHistory needs to be a boolean but got '{type(truncateHistory)}'.")
+        check_string(featureName, "featureName")
+        if truncateHistory is not None:
+            check_bool(truncateHistory, "truncateHistory")
         self._alter().drop_feature(featureName, truncate_history=bool(truncateHistory))
 
     def _alter(self) -> Alter:

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import dataset_of
 from trilake.spark.session.internals import (
+    METADATA,
+    PLANS,
     JavaObject,
     items_of,
     java_class,
@@ -30,9 +32,6 @@ from trilake.spark.session.internals import (
 
 #: Options of a slot: its number, and whether the hidden column is a regular column of the slot instead of Spark's.
 _NUMBER, _OWN_HIDDEN = "trilakeSlot", "trilakeOwnHidden"
-#: Spark's hidden column with facts about a row's file.
-_METADATA = "_metadata"
-_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 
 
@@ -51,10 +50,10 @@ def template(read: DataFrame, number: int) -> DataFrame:
     spark, plan = read.sparkSession, query_execution(read).analyzed()
     start_callbacks(spark)
     slot = _slot(spark, plan.schema(), plan.output(), {_NUMBER: str(number)})
-    hidden = [a for a in items_of(plan.metadataOutput()) if a.name() == _METADATA]
+    hidden = [a for a in items_of(plan.metadataOutput()) if a.name() == METADATA]
     if hidden and [a.dataType() for a in items_of(slot.metadataOutput())] == [a.dataType() for a in hidden]:
         return dataset_of(spark, slot)
-    whole = query_execution(read.select("*", _METADATA)).analyzed() if hidden else plan
+    whole = query_execution(read.select("*", METADATA)).analyzed() if hidden else plan
     slot = _slot(spark, plan.schema(), whole.output(), {_NUMBER: str(number), _OWN_HIDDEN: "true"})
     return dataset_of(spark, _place(spark, slot, len(read.columns)))
 
@@ -75,7 +74,7 @@ def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
     with_hidden = [slot for slot in out if slot.place is not slot.leaf]
     if not with_hidden:
         return out
-    nothing = java_class(spark, f"{_PLANS}.OneRowRelation")()
+    nothing = java_class(spark, f"{PLANS}.OneRowRelation")()
     remaining = _leaves(_exchanged(spark, plan, [(slot.place, nothing) for slot in with_hidden]))
     return [
         slot if slot.place is slot.leaf else slot._replace(is_named=any(slot.leaf.equals(other) for other in remaining))
@@ -90,7 +89,7 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
     for slot in leaves:
         first, rows = read(slot.number)
         if slot.is_named:
-            fills.append((slot.leaf, _under(spark, slot.leaf.output(), rows.select("*", _METADATA))))
+            fills.append((slot.leaf, _under(spark, slot.leaf.output(), rows.select("*", METADATA))))
             if slot.place is slot.leaf:
                 continue
         output = slot.place.output()
@@ -148,7 +147,7 @@ def _under(spark: SparkSession, columns: Any, rows: DataFrame) -> Any:
 
 def _place(spark: SparkSession, leaf: Any, width: int) -> Any:
     """A slot that shows its hidden column only if a query names it."""
-    project = java_class(spark, f"{_PLANS}.Project")
+    project = java_class(spark, f"{PLANS}.Project")
     plan = project(leaf.output().take(width), leaf)
     plan.setTagValue(project.hiddenOutputTag(), leaf.output().drop(width))
     return plan

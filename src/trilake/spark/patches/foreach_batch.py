@@ -33,14 +33,13 @@ from trilake.spark.delta.native_batch import BatchRows, with_rows
 from trilake.spark.delta.source_writer import write_request
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.internals import running_query_id
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import session_store
 from trilake.table.results import WriteResult
 
-_QUERY_ID = "sql.streaming.queryId"
 #: Attempts of a merge that conflicts with other commits.
 _ATTEMPTS = 5
 
@@ -50,8 +49,8 @@ def running_query(df: DataFrame, app_id: str | None) -> str:
     ``StreamError`` outside a query, and on Spark Connect, where the query is unknown."""
     if app_id is not None:
         return app_id
-    query_id = None if is_connect(df.sparkSession) else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    if not query_id:
+    query_id = running_query_id(df.sparkSession)
+    if query_id is None:
         raise StreamError(
             "the query of this batch is unknown, so a retried batch cannot be recognized",
             help="use the function with df.writeStream.foreachBatch, or pass an app_id that only this query uses",

@@ -18,9 +18,8 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
 from trilake.spark.scan.partitions import attached
+from trilake.spark.session.internals import METADATA
 
-#: The hidden column of Spark's scans.
-METADATA = "_metadata"
 #: The fields of that column for Parquet files in Spark.
 _FIELDS = {
     "file_path": "STRING",

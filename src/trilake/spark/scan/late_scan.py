@@ -35,6 +35,7 @@ from trilake.spark.scan.vectors import Vector, alive, pack
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import dataset_of
 from trilake.spark.session.internals import (
+    PLANS,
     file_relation,
     frame_with_files,
     items_of,
@@ -52,7 +53,6 @@ _MOST_LISTS, _MOST_FILES = 64, 300_000
 #: The column with the number of a row of partition values.
 _NUMBER = "__trilake_tuple"
 _DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
-_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class ListedFiles(NamedTuple):
@@ -155,7 +155,7 @@ def _where(df: DataFrame, conditions: Sequence[Any]) -> DataFrame:
     other = {str(a.name()): a for c in conditions for a in items_of(c.references().toSeq())}
     plan = renumbered(spark, plan, [(a, other.get(str(a.name()))) for a in items_of(plan.output())])
     for condition in conditions:
-        plan = java_class(spark, f"{_PLANS}.Filter")(condition, plan)
+        plan = java_class(spark, f"{PLANS}.Filter")(condition, plan)
     return dataset_of(spark, plan)
 
 

@@ -15,14 +15,13 @@ from pyspark.sql import functions as F
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect, without_echo
+from trilake.spark.session.internals import METADATA
 
 _log = logging.getLogger("trilake.spark")
 
 #: Where the message proper of an error ends.
 _BEHIND = re.compile(r"\.?\s*SQLSTATE: |; line \d+ pos \d+|;\n")
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
-#: Spark's hidden column of file scans.
-_HIDDEN = "_metadata"
 #: The most column names in a message.
 _MOST_NAMES = 50
 
@@ -76,7 +75,7 @@ def resolving(
             raise
         _log.debug("Spark's analysis rejected an expression", exc_info=e)
         name = unresolved_name(e)
-        if of_table and name is not None and _HIDDEN in name.parts[:2]:
+        if of_table and name is not None and METADATA in name.parts[:2]:
             return
         error = kind(analysis_message(e), help="fix the expression") if name is None else explain(name)
         raise analysed_error(error, e) from None

@@ -25,7 +25,6 @@ from pyspark.sql import types as T
 from trilake.common.text import quote_name
 from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.hidden_metadata import (
-    METADATA,
     TrackedRows,
     has_metadata,
     metadata_of_no_rows,
@@ -49,6 +48,7 @@ from trilake.spark.scan.planning.table_reads import MARK, TableReads
 from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import (
+    METADATA,
     InternalsError,
     column_without_nulls,
     frame_without_nulls,

@@ -51,8 +51,10 @@ _logged: set[str] = set()
 _BETWEEN = "\x01"
 #: Spark's class of file relations.
 _FILES = ".HadoopFsRelation"
+#: Spark's hidden column with facts about a row's file.
+METADATA = "_metadata"
 #: Package of Spark's logical plans.
-_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
@@ -162,10 +164,21 @@ def file_relation(df: DataFrame) -> Any:
     """The ``HadoopFsRelation`` of a DataFrame that is a single file scan.  Raises :class:`InternalsError` for
     others."""
     plan = query_execution(df).analyzed()
-    relation = plan.relation() if plan.nodeName().startswith("LogicalRelation") else None
-    if relation is None or not relation.getClass().getName().endswith(_FILES):
+    relation = _file_relation(plan)
+    if relation is None:
         raise InternalsError(f"a read of files is a {plan.nodeName()}")
     return relation
+
+
+def _file_relation(leaf: Any) -> Any:
+    relation = leaf.relation() if leaf.nodeName().startswith("LogicalRelation") else None
+    return relation if relation is not None and relation.getClass().getName().endswith(_FILES) else None
+
+
+def running_query_id(spark: SparkSession) -> str | None:
+    """The ID of the streaming query that runs in this thread, if any; ``None`` on Spark Connect."""
+    query_id = None if is_connect(spark) else spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return query_id or None
 
 
 def relation_options(df: DataFrame, name: str) -> list[str]:
@@ -178,11 +191,9 @@ def relation_options(df: DataFrame, name: str) -> list[str]:
 
 def relation_option(leaf: Any, name: str) -> Any:
     """The value of an option of a leaf's file scan, or ``None``."""
-    relation = leaf.relation() if leaf.nodeName().startswith("LogicalRelation") else None
-    if relation is None or not relation.getClass().getName().endswith(_FILES):
-        return None
-    value = relation.options().get(name)
-    return value.get() if value.isDefined() else None
+    relation = _file_relation(leaf)
+    value = None if relation is None else relation.options().get(name)
+    return value.get() if value is not None and value.isDefined() else None
 
 
 def frame_with_files(
@@ -295,7 +306,7 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
     hidden = output.last()
     mark = java_class(spark, "org.apache.spark.sql.types.Metadata")
     marked = hidden.withMetadata(mark.fromJson(json.dumps({"__metadata_col": hidden.name()})))
-    project = java_class(spark, f"{_PLANS}.Project")
+    project = java_class(spark, f"{PLANS}.Project")
     plan = project(output.take(output.size() - 1), below)
     plan.setTagValue(project.hiddenOutputTag(), sequence(spark, [marked]))
     return dataset_of(spark, plan)
@@ -307,8 +318,8 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
     plan = query_execution(df).analyzed()
     *qualifier, name = names
     identifier = java_class(spark, "org.apache.spark.sql.catalyst.AliasIdentifier")(name, sequence(spark, qualifier))
-    alias = java_class(spark, f"{_PLANS}.SubqueryAlias")(identifier, plan)
-    project = java_class(spark, f"{_PLANS}.Project")
+    alias = java_class(spark, f"{PLANS}.SubqueryAlias")(identifier, plan)
+    project = java_class(spark, f"{PLANS}.Project")
     return dataset_of(spark, project(alias.output(), plan))
 
 
@@ -320,7 +331,7 @@ def renumbered(spark: SparkSession, plan: Any, pairs: Iterable[tuple[Any, Any]])
         new if old is None else alias(new, str(old.name()), old.exprId(), old.qualifier(), nothing, none)
         for new, old in pairs
     ]
-    return java_class(spark, f"{_PLANS}.Project")(sequence(spark, columns), plan)
+    return java_class(spark, f"{PLANS}.Project")(sequence(spark, columns), plan)
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
