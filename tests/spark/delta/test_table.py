@@ -226,7 +226,7 @@ def test_variants_round_trip_in_spark(
 ) -> None:
     if way == "arrow":
         for module in (delta_read, row_addresses):
-            monkeypatch.setattr(module, "reject_native", lambda *_: "it is tested")
+            monkeypatch.setattr(module, "scan_obstacle", lambda *_: "it is tested")
     rows = spark.sql(
         """SELECT id, if(id = 0, NULL, parse_json(concat('{"a":', id, '}'))) AS v,
                   array(parse_json('[7]'), CAST(NULL AS variant)) AS l,

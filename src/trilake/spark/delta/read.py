@@ -113,7 +113,7 @@ def _natively(spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None
 
 def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
     """Which files :func:`read_dataframe` reads, and how."""
-    notes = [f"read by {_way(reject_native(table, spark))}"]
+    notes = [f"read by {_way(scan_obstacle(table, spark))}"]
     if table.snapshot.properties.is_on("delta.enableChangeDataFeed"):
         obstacle = files_obstacle(table.metadata, table.uri, spark, vectors=False)
         notes.append(f"changes are read by {_way(obstacle)}")
@@ -124,7 +124,7 @@ def _way(obstacle: str | None) -> str:
     return "Spark's native scan" if obstacle is None else f"Arrow in Spark's tasks, not Spark's native scan: {obstacle}"
 
 
-def reject_native(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
+def scan_obstacle(table: ArrowDeltaTable, spark: SparkSession) -> str | None:
     """Why Spark cannot read the files natively; ``None`` if it can."""
     return files_obstacle(table.metadata, table.uri, spark, vectors=vector_count(table.snapshot.adds) > 0)
 

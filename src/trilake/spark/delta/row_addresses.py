@@ -28,7 +28,7 @@ from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema, resolve_columns
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
-from trilake.spark.delta.read import reject_native
+from trilake.spark.delta.read import scan_obstacle
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
 from trilake.spark.scan.columns import char_columns, with_padding
 from trilake.spark.scan.scan import NativeScanError, native_frame
@@ -117,7 +117,7 @@ def addressed_rows(
 
 def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: Sequence[str]) -> DataFrame | None:
     provider = part.metadata.provider.lower()
-    if provider != "parquet" or reject_native(table, spark) is not None:
+    if provider != "parquet" or scan_obstacle(table, spark) is not None:
         return None
     scan = plan_scan(part)
     if extra and scan.plan.mode == "id":

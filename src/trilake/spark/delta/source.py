@@ -31,7 +31,6 @@ from trilake.spark.session.options import (
     STREAM_WRITE_OPTIONS,
     Options,
     change_range,
-    open_log,
     requested_version,
     table_path,
 )
@@ -41,17 +40,9 @@ from trilake.spark.session.sources.api import stream_reader, stream_writer
 from trilake.spark.session.sources.rows_source import as_declared, pack_files
 from trilake.storage import open_store
 
-READ_OPTIONS = (
-    "versionAsOf",
-    "timestampAsOf",
-    "readChangeFeed",
-    "readChangeData",
-    "startingVersion",
-    "startingTimestamp",
-    "endingVersion",
-    "endingTimestamp",
-    "filter",
-)
+#: The range of a change data feed.
+FEED_RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+READ_OPTIONS = ("versionAsOf", "timestampAsOf", "readChangeFeed", "readChangeData", *FEED_RANGE, "filter")
 WRITE_OPTIONS = (
     "partitionBy",
     "replaceWhere",
@@ -92,20 +83,20 @@ class DeltaDataSource(api.DataSource):
     def schema(self) -> T.StructType:
         # Spark does not say whether it needs the columns for a read or for a stream.
         log, options = self._open((*READ_OPTIONS, *STREAM_READ_OPTIONS))
-        head = log.head(None if _feed(options) else requested_version(log, options))
+        head = log.head(None if reads_feed(options) else requested_version(log, options))
         self.analysed = Analysed(head.metadata, head.version)
         metadata = head.metadata
-        if _feed(options) and _ENDINGS & options.values.keys():  # streams do not have these options
+        if reads_feed(options) and _ENDINGS & options.values.keys():  # streams do not have these options
             feed_range = change_range(log, options)
             metadata = plan_changes(log, feed_range.start, feed_range.end).metadata
         rows = to_spark(read_schema(metadata.schema))  # all nullable, since files may lack columns
-        return T.StructType(rows.fields + (CHANGE_COLUMNS if _feed(options) else []))
+        return T.StructType(rows.fields + (CHANGE_COLUMNS if reads_feed(options) else []))
 
     def reader(self, schema: T.StructType) -> api.DataSourceReader:
         _check_place(self.options)
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
-        if _feed(options):
+        if reads_feed(options):
             feed_range = change_range(log, options)
             end = log.head().version if feed_range.end is None else feed_range.end
             return ChangeFeedReader(path, store, feed_range.start, end, schema)
@@ -141,7 +132,7 @@ class DeltaDataSource(api.DataSource):
 
     def _open(self, valid: Iterable[str]) -> tuple[DeltaLog, Options]:
         options = Options(self.options, valid, reading=True)
-        return open_log(self.options, options.store), options
+        return DeltaLog(open_store(table_path(self.options), options.store), spark_engine()), options
 
 
 def _check_place(options: Mapping[str, str]) -> None:
@@ -162,7 +153,8 @@ class TrilakeDeltaDataSource(DeltaDataSource):
         return "trilake-delta"
 
 
-def _feed(options: Options) -> bool:
+def reads_feed(options: Options) -> bool:
+    """Whether the options of a read request the change data feed."""
     return options.flag("readChangeFeed") or options.flag("readChangeData")
 
 

@@ -15,8 +15,7 @@ from trilake.common.spark_options import has_no_effect, warn_ignored
 from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, UnknownOptionError, VersionNotFoundError, stating
-from trilake.spark.session.engine import spark_engine
-from trilake.storage import is_storage_option, open_store
+from trilake.storage import is_storage_option
 
 _IGNORED = {"path", "serialization.format"}
 
@@ -101,11 +100,6 @@ def table_path(options: Mapping[str, str]) -> str:
             "a path is required", help='write .load("/path/to/table") or .save("/path/to/table")'
         )
     return path
-
-
-def open_log(options: Mapping[str, str], store: Mapping[str, str]) -> DeltaLog:
-    """The log of the table at the ``path`` option."""
-    return DeltaLog(open_store(table_path(options), dict(store)), spark_engine())
 
 
 @stating({None: "DELTA_ILLEGAL_OPTION"})

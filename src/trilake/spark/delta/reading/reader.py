@@ -38,7 +38,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError, masked, sta
 from trilake.spark.delta.read import files_obstacle, read_dataframe
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.settings import FEED_BEYOND
-from trilake.spark.delta.source import CHANGE_COLUMNS, READ_OPTIONS, TrilakeDeltaDataSource
+from trilake.spark.delta.source import CHANGE_COLUMNS, FEED_RANGE, READ_OPTIONS, TrilakeDeltaDataSource, reads_feed
 from trilake.spark.live_frames.versions import ReadVersion, version_to_read
 from trilake.spark.scan.frame_tables import RowCount, note, noted
 from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame
@@ -104,10 +104,6 @@ def version_of(log: DeltaLog, options: Options, place: Place, to_ms: Callable[[s
     return options.integer("versionAsOf") if place.version is None else place.version
 
 
-_FEED = ("readChangeFeed", "readChangeData")
-_RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
-
-
 def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The DataFrame of ``spark.read.format("delta").options(...).schema(...).load(path)``.  A suffix ``@v3`` or
     ``@20240131120000000`` of the path names a version."""
@@ -116,7 +112,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     store = open_store(place.path, dict(read_options.store))
     log = DeltaLog(store, spark_engine())
     newest: ReadVersion | None = None
-    if any(read_options.flag(name) for name in _FEED):
+    if reads_feed(read_options):
         if place.is_travel or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
             raise InvalidArgumentError(
                 "a change feed cannot be read at a single version",
@@ -132,7 +128,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             frame, last = change_feed(spark, log, feed_range.start, feed_range.end, options=read_options.store)
         newest = ReadVersion(log, last) if feed_range.end is None else None
     else:
-        unused = [name for name in _RANGE if read_options.get(name) is not None]
+        unused = [name for name in FEED_RANGE if read_options.get(name) is not None]
         if unused:  # delta-spark ignores them, too
             _log.warning(
                 "%s has no effect without readChangeFeed: reading the table %s", ", ".join(unused), masked(store.uri)
