@@ -26,7 +26,7 @@ from trilake.spark.delta.maintenance import (
     vacuum_table,
 )
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
-from trilake.spark.delta.merge.source import merge_request, source_frame
+from trilake.spark.delta.merge.source import merge_request
 from trilake.spark.delta.names.catalogue import existing_delta_table, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.read import explain_read, read_dataframe, violation_finder
@@ -565,8 +565,8 @@ class DeltaTable:
         >>> sorted(row.n for row in table.toDF().collect())
         [10, 21, 30]
         """
-        frame = source_frame(self._spark, source, round_times=round_times)
-        request = merge_request(frame, condition, self._named, self._frames)
+        spark, named = self._spark, self._named
+        request = merge_request(spark, source, condition, named, self._frames, round_times=round_times)
         return DeltaMergeBuilder(self._spark, self._open_to_change, request)
 
     def optimize(self) -> DeltaOptimizeBuilder:

@@ -79,34 +79,34 @@ class SparkMerge:
         return request if changed else self
 
 
-def source_frame(spark: SparkSession, source: object, *, round_times: bool = True) -> object:
-    """The source of a merge as a DataFrame: Arrow, pandas or polars rows get the alias ``source``, a DataFrame is
-    pinned to its version, and anything else is returned unchanged.  Raises ``SchemaMismatchError`` for timestamps finer
-    than a microsecond unless ``round_times`` is set."""
-    if source is None or is_frame(source):
-        return pinned(source)
+def merge_request(
+    spark: SparkSession,
+    source: object,
+    condition: object,
+    alias: str | None,
+    frames: FrameColumns,
+    *,
+    round_times: bool = True,
+) -> SparkMerge:
+    """Start a merge of a DataFrame, which is pinned to its version, or of Arrow, pandas or polars rows, which get the
+    alias ``source``; ``frames`` has the table's DataFrames whose columns it may name.  Raises ``ValueError`` for
+    ``None``, ``TypeError`` for arguments of other types, and ``SchemaMismatchError`` for timestamps finer than a
+    microsecond unless ``round_times`` is set."""
+    if source is None:
+        raise ValueError("'source' in merge cannot be None")
+    frame = pinned(source) if is_frame(source) else _local_frame(spark, source, round_times=round_times)
+    if condition is None:
+        raise ValueError("'condition' in merge cannot be None")
+    checked_condition(condition)
+    return SparkMerge(frame, cast("str | Column", condition), alias=alias, frames=frames)
+
+
+def _local_frame(spark: SparkSession, source: object, *, round_times: bool) -> DataFrame:
     try:
         with materialized(source, round_times=round_times) as rows:
             return arrow_frame(spark, rows.cast(from_arrow(rows.schema).to_arrow_schema())).alias("source")
     except InvalidArgumentError:
-        return source
-
-
-def merge_request(
-    source: object, condition: object, alias: str | None, frames: FrameColumns | None = None
-) -> SparkMerge:
-    """Start a merge; ``frames`` has the table's DataFrames whose columns it may name.  Raises ``ValueError`` for
-    ``None`` and ``TypeError`` for arguments of other types."""
-    if source is None:
-        raise ValueError("'source' in merge cannot be None")
-    if not is_frame(source):
-        raise TypeError("Type of 'source' in merge must be DataFrame.")
-    if condition is None:
-        raise ValueError("'condition' in merge cannot be None")
-    checked_condition(condition)
-    return SparkMerge(
-        cast(DataFrame, source), cast("str | Column", condition), alias=alias, frames=frames or FrameColumns()
-    )
+        raise TypeError("Type of 'source' in merge must be DataFrame.") from None
 
 
 @dataclass(frozen=True)
