@@ -26,9 +26,10 @@ from trilake.spark.session.settings import check_shared, session_options
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.storage import Store, open_store
+from trilake.table.format import Mode as SaveMode
 from trilake.table.table import FilterLike
 
-_MODES: dict[str, Mode] = {"error": "create", "ignore": "create", "append": "append", "overwrite": "overwrite"}
+_MODES: dict[SaveMode, Mode] = {"error": "create", "ignore": "create", "append": "append", "overwrite": "overwrite"}
 
 
 def read_dataframe(
@@ -70,17 +71,15 @@ def write_dataframe(
     uri: str,
     store: Mapping[str, str],
     *,
-    mode: str,
+    mode: SaveMode,
     options: WriteOptions | None = None,
     vectors: Vectors | None = None,
 ) -> tuple[Snapshot | None, list[Fragment]]:
-    """Run a write as one Spark job and commit it, in the mode ``error``, ``ignore``, ``append`` or ``overwrite``.
-    Returns the version (``None`` if ``ignore`` found a dataset) and the added fragments."""
+    """Run a write as one Spark job and commit it; returns the version (``None`` if ``ignore`` found a dataset) and the
+    added fragments."""
     check_shared(uri)
     store = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store)
-    if mode not in _MODES:
-        raise InvalidArgumentError(f"unknown mode {mode!r}", help="use append, error, ignore or overwrite")
     if mode == "ignore" and list_versions(target).versions:
         return None, []
     try:

@@ -297,25 +297,25 @@ class LanceWriter(api.DataSourceArrowWriter):
         return WrittenFragments(write_fragments(store, batches, self.target(sizes), self.options, self.runtime), sizes)
 
     def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
-        self.finish([m for m in messages if isinstance(m, WrittenFragments)])
+        self.finish(messages)
 
-    def finish(self, results: Sequence[WrittenFragments]) -> Snapshot:
-        """Commit the fragments of all tasks.  Raises ``SchemaMismatchError``, with nothing committed, if tasks found
+    def finish(self, messages: Sequence[api.WriterCommitMessage | None]) -> Snapshot:
+        """Commit the fragments of all tasks; raises the error of :meth:`collected`."""
+        return commit_write(open_store(self.path, self.store), *self.collected(messages))
+
+    def collected(self, messages: Sequence[api.WriterCommitMessage | None]) -> tuple[WritePlan, Target, list[Fragment]]:
+        """What the tasks wrote, for a commit.  Raises ``SchemaMismatchError``, with the files deleted, if tasks found
         vectors of different sizes."""
         store = open_store(self.path, self.store)
-        fragments, target = self.collect_fragments(results)
-        base = transaction.load(store, self.read_version) if self.read_version else None
-        return commit_write(store, WritePlan(self.mode, base, self.options, self.runtime), target, fragments)
-
-    def collect_fragments(self, messages: Sequence[api.WriterCommitMessage | None]) -> tuple[list[Fragment], Target]:
         results = [m for m in messages if isinstance(m, WrittenFragments)]
         fragments = [f for w in results for f in w.fragments]
         try:
             target = self.target(self.vectors.common_sizes([w.sizes for w in results]) if self.schema is None else {})
         except TrilakeError:
-            discard(open_store(self.path, self.store), fragments)
+            discard(store, fragments)
             raise
-        return fragments, target
+        base = transaction.load(store, self.read_version) if self.read_version else None
+        return WritePlan(self.mode, base, self.options, self.runtime), target, fragments
 
     def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
@@ -421,11 +421,9 @@ class LanceStreamWriter(api.DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
         job = self.job
-        store = open_store(job.path, job.store)
         batch = LanceBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
-        fragments, target = job.collect_fragments(messages)
-        base = transaction.load(store, job.read_version) if job.read_version else None
-        commit_batch(store, WritePlan(job.mode, base, job.options, job.runtime), target, batch, fragments)
+        plan, target, fragments = job.collected(messages)
+        commit_batch(open_store(job.path, job.store), plan, target, batch, fragments)
 
     def abort(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
