@@ -34,7 +34,8 @@ from trilake.spark.delta.reading.listed_frames import late_frame, listed_frame, 
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.delta.storing.computed import judge_check
 from trilake.spark.live_frames.versions import is_read_in_each_plan
-from trilake.spark.scan.columns import char_columns, is_certain, with_padding
+from trilake.spark.scan.char_padding import with_padding
+from trilake.spark.scan.columns import is_certain
 from trilake.spark.scan.scan import NativeScanError, native_obstacle
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.runner import map_in_arrow
@@ -71,7 +72,7 @@ def read_dataframe(
         is_certain(spark, bound) and (bound.expression is not None or reads_quotes_plainly(spark))
     )
     used = bound if certain else None
-    df = with_padding(_rows(spark, table, used, options or {}, newest), char_columns(schema))
+    df = with_padding(_rows(spark, table, used, options or {}, newest), schema)
     if isinstance(filter, str):
         df = df.where(filter)
     elif bound is not None:

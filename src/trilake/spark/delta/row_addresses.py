@@ -30,7 +30,7 @@ from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.read import scan_obstacle
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
-from trilake.spark.scan.columns import char_columns, with_padding
+from trilake.spark.scan.char_padding import with_padding
 from trilake.spark.scan.scan import NativeScanError, native_frame
 from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.runner import task_rows
@@ -112,7 +112,7 @@ def addressed_rows(
     frame = _native(spark, table, part, [f.name for f in extra])
     if frame is None:
         frame = _through_arrow(spark, table.log.store, snapshot, chosen, columns, row_ids)
-    return AddressedRows(with_padding(frame, char_columns(snapshot.schema)), chosen, most)
+    return AddressedRows(with_padding(frame, snapshot.schema), chosen, most)
 
 
 def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: Sequence[str]) -> DataFrame | None:

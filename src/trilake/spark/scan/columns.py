@@ -1,14 +1,12 @@
 """Conditions and values that users pass to Spark: a SQL string or a ``Column``.
 
 Spark evaluates them.  If possible, conditions are also translated to SQL, so that they skip files.
-
-Also here: padding of ``char(n)`` columns.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
-from trilake.delta.protocol.char_varchar import Length, filter_schema, length_rule
+from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.generated import STATEMENT_WORDS
 from trilake.delta.scan.scan import read_schema
@@ -30,7 +28,6 @@ from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.bind import char_length
 from trilake.expr.terms.predicate import Opaque
 from trilake.spark.scan.connect_columns import connect_sql
-from trilake.spark.scan.frame_tables import RowCount, note, noted
 from trilake.spark.scan.resolution import column_errors, resolving
 from trilake.spark.session.compat import error_condition, is_column, is_connect
 from trilake.spark.session.internals import java_column, java_frame, java_session, jvm, query_execution
@@ -238,49 +235,3 @@ def no_rows(spark: SparkSession, schema: T.StructType) -> DataFrame:
         return spark.createDataFrame([], schema)
     java, rows = java_session(spark), jvm(spark).java.util.ArrayList()  # 1 ms, instead of 30 ms with createDataFrame
     return java_frame(spark, java.createDataFrame(rows, java.parseDataType(schema.json())))
-
-
-# --- ``char(n)`` as Spark shows it: padded with spaces, even if the files have shorter strings -----------------------
-
-
-def char_columns(schema: StructType) -> dict[str, Length]:
-    """The columns that are ``char(n)`` or contain one, by name."""
-    rules = {f.name: length_rule(f) for f in schema.fields}
-    return {name: rule for name, rule in rules.items() if rule is not None and _has_char(rule)}
-
-
-def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
-    """The DataFrame with these columns padded.  The columns keep their metadata, so that Spark also pads the strings
-    with which they are compared."""
-    if not columns:
-        return df
-    out = []
-    for f in df.schema.fields:
-        column = F.col(quote_name(f.name))
-        rule = columns.get(f.name)
-        out.append(column if rule is None else _padded(column, rule, f.dataType).alias(f.name, metadata=f.metadata))
-    return note(df.select(*out), noted(df, RowCount))
-
-
-def _has_char(rule: Length) -> bool:
-    return rule.kind == "char" or any(part is not None and _has_char(part) for part in rule.parts)
-
-
-def _padded(column: Column, rule: Length | None, type_: T.DataType) -> Column:
-    if rule is None or not _has_char(rule):
-        return column
-    if rule.kind:
-        return F.when(F.char_length(column) < rule.limit, F.rpad(column, rule.limit, " ")).otherwise(column)
-    if isinstance(type_, T.StructType):
-        fields = [
-            _padded(column.getField(f.name), part, f.dataType).alias(f.name)
-            for f, part in zip(type_.fields, rule.parts, strict=True)
-        ]
-        return F.when(column.isNotNull(), F.struct(*fields))
-    if isinstance(type_, T.ArrayType):
-        element, inside = rule.parts[0], type_.elementType
-        return F.transform(column, lambda x: _padded(x, element, inside))
-    assert isinstance(type_, T.MapType)
-    key, value, kinds = rule.parts[0], rule.parts[1], (type_.keyType, type_.valueType)
-    keyed = column if key is None else F.transform_keys(column, lambda k, _: _padded(k, key, kinds[0]))
-    return keyed if value is None else F.transform_values(keyed, lambda _, v: _padded(v, value, kinds[1]))
