@@ -60,6 +60,9 @@ class AddressedRows:
     #: The maximum number of rows; ``None`` if the files' statistics lack it.
     most_rows: int | None
 
+    def aliased(self, alias: str | None) -> DataFrame:
+        return self.frame if alias is None else self.frame.alias(alias)
+
     def by_file(self, rows: Mapping[int, R]) -> dict[int, R]:
         """The values of ``rows`` by position in ``snapshot.adds``, given by :data:`FILE`."""
         return {int(self.files[n]): value for n, value in rows.items()}

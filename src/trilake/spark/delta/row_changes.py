@@ -89,9 +89,8 @@ def _delete(
     if maybe:
         columns = None if read.filter is None else sorted(read.filter.columns)
         addressed = addressed_rows(spark, table, maybe, columns=columns)
-        target = addressed.frame if alias is None else addressed.frame.alias(alias)
         with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
-            matches = target.where(read.column)
+            matches = addressed.aliased(alias).where(read.column)
             # A parsed condition reads only the row itself.
             others = [matches] if read.filter is None else []
             with reads_besides(others, snapshot.uri, snapshot.version) as get_reads:
@@ -144,8 +143,7 @@ def _update(
     new = {assigned[name].path: value for name, value in values.items()}
     if not files:
         with resolved(of_table=True):
-            empty = empty_frame(spark, snapshot.schema)
-            frame = empty if alias is None else empty.alias(alias)
+            frame = empty_frame(spark, snapshot.schema, alias)
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
         return command.finish(FoundRows({}, (), ()))
     addressed = addressed_rows(spark, table, files, row_ids=True)
@@ -158,7 +156,7 @@ def _update(
         records_changes(snapshot),
     )
     with resolved():
-        frame = addressed.frame if alias is None else addressed.frame.alias(alias)
+        frame = addressed.aliased(alias)
         if read is not None:
             frame = frame.where(read.column)
         rows = _new_rows(frame, snapshot, changed_schema, new, job)

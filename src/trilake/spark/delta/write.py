@@ -241,7 +241,7 @@ def find_matches(
         numbers = pruned.numbers.tolist() if source.count else []
         if numbers:
             target = addressed_rows(spark, table, numbers)
-            matches = job.named(target).join(job.source, as_column(condition), "left_semi")
+            matches = target.aliased(alias).join(job.source, as_column(condition), "left_semi")
             found = target.collect(matches)
     return Matches(FoundRows(found, (), tuple(numbers)), pruned.read)
 

@@ -113,11 +113,11 @@ def read_condition(
     sql = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
         if not is_connect(spark):
-            resolved = query_execution(_without_rows(spark, schema, alias).where(column)).analyzed()
+            resolved = query_execution(empty_frame(spark, schema, alias).where(column)).analyzed()
             settled = settled or bool(resolved.condition().deterministic())
             sql = built_in_sql(resolved.condition)
         elif now or not settled:
-            frame = _without_rows(spark, schema, alias)
+            frame = empty_frame(spark, schema, alias)
             settled = settled or _joins(frame, column)
             if now:
                 _ = frame.where(column).schema
@@ -197,12 +197,6 @@ def _depends_on_zone(filter: Filter) -> bool:
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 
 
-def _without_rows(spark: SparkSession, schema: StructType, alias: str | None) -> DataFrame:
-    """An empty DataFrame with all columns that a condition on a table can name."""
-    frame = empty_frame(spark, schema)
-    return frame if alias is None else frame.alias(alias)
-
-
 def _joins(frame: DataFrame, condition: Column) -> bool:
     """Whether a Connect server considers a condition deterministic, and so accepts a join on it."""
     try:
@@ -224,9 +218,10 @@ def built_in_sql(expression: Callable[[], Any]) -> str | None:
     return None if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names) else sql
 
 
-def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """An empty DataFrame with the columns of a table, against which names are resolved."""
-    return no_rows(spark, to_spark(read_schema(schema)))
+def empty_frame(spark: SparkSession, schema: StructType, alias: str | None = None) -> DataFrame:
+    """An empty DataFrame with the columns and the alias of a table, against which names are resolved."""
+    frame = no_rows(spark, to_spark(read_schema(schema)))
+    return frame if alias is None else frame.alias(alias)
 
 
 def no_rows(spark: SparkSession, schema: T.StructType) -> DataFrame:

@@ -105,8 +105,7 @@ def _request(job: MergeJob) -> MergeRequest | str:
 def _sql(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
     """Condition and clauses as SQL over the columns of both tables; ``None`` if one of them has no SQL."""
     request = job.request
-    empty = empty_frame(job.spark, job.snapshot.schema)
-    target = empty if request.alias is None else empty.alias(request.alias)
+    target = empty_frame(job.spark, job.snapshot.schema, request.alias)
     both = target.crossJoin(request.source)
     frames: dict[tuple[Side, ...], DataFrame] = {
         ("target",): target,

@@ -178,7 +178,7 @@ class MergeJob:
                     old_rows = target.by_file(outcomes[-1].old_rows)
                     matched = outcomes[-1].source_rows
                 else:
-                    joined = self.joined(self.named(target), count, "inner")
+                    joined = self.joined(target.aliased(self.request.alias), count, "inner")
                     matched = to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
             scanned_at = clock()
             if self.inserts and count:
@@ -228,16 +228,13 @@ class MergeJob:
             tuple(self.snapshot.schema.names),
         )
 
-    def named(self, addressed: AddressedRows) -> DataFrame:
-        return addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
-
     def joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
         small = count * row_bytes(self.source) <= _BROADCAST_BYTES
         source = F.broadcast(self.source) if small else self.source
         return target.join(source, as_column(self.request.condition), how)
 
     def _change(self, addressed: AddressedRows, count: int) -> MergeOutcome:
-        target = self.named(addressed)
+        target = addressed.aliased(self.request.alias)
         unmatched: Values | None = None
         if self.unmatched:
             unmatched = Values(self.sides(target), target, self.unmatched, hoist=self._shared_names)

@@ -95,8 +95,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     shared = request.frames.shared(of_both, request.source)
     if shared is not None:
         raise columns.ambiguous(shared)  # Spark would resolve it to the source, and ``x = x`` matches every row
-    empty = empty_frame(spark, schema)
-    target = empty if request.alias is None else empty.alias(request.alias)
+    target = empty_frame(spark, schema, request.alias)
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
     with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))

@@ -181,10 +181,9 @@ def condition_sql(
         return condition if reads_quotes_plainly(spark) else None
     if is_connect(spark):
         return None
-    target = empty_frame(spark, schema)
-    named = target if alias is None else target.alias(alias)
+    target = empty_frame(spark, schema, alias)
     try:
-        plan = query_execution(named.join(source, condition)).analyzed()
+        plan = query_execution(target.join(source, condition)).analyzed()
         return str(plan.condition().get().sql())
     except (Py4JError, PySparkException):
         return None  # the join raises the error

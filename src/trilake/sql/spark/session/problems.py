@@ -164,13 +164,13 @@ def check_statement(session: SqlSession, sql: str) -> None:
 
 def check_condition(session: SqlSession, schema: StructType, alias: str | None, sql: str) -> None:
     """Check that Spark can resolve a condition."""
-    resolved(session, _empty(session, schema, alias).where(F.expr(sql)))
+    resolved(session, empty_frame(session.spark, schema, alias).where(F.expr(sql)))
 
 
 def check_values(session: SqlSession, schema: StructType, alias: str | None, expressions: Iterable[str]) -> DataFrame:
     """Check that Spark can resolve values; return a DataFrame with their types."""
     values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(expressions))
-    return resolved(session, _empty(session, schema, alias).select(*values))
+    return resolved(session, empty_frame(session.spark, schema, alias).select(*values))
 
 
 def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
@@ -178,8 +178,3 @@ def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
     if not session.classic:
         _ = frame.schema
     return frame
-
-
-def _empty(session: SqlSession, schema: StructType, alias: str | None) -> DataFrame:
-    frame = empty_frame(session.spark, schema)
-    return frame if alias is None else frame.alias(alias)
