@@ -17,7 +17,6 @@ from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.convert import convert_to_delta
 from trilake.delta.commands.maintenance.convert_partitions import given_columns
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
@@ -213,7 +212,8 @@ def _convert_named(
     if managed:
         convert_entry(spark, parts, About.of(head))
     else:
-        _rename(spark, name, path, head)
+        with name_aside(spark, name, head.engine.runtime.new_hex_id()):
+            make_entry(spark, parts, About.of(head), path=path)
     return path
 
 
@@ -222,9 +222,3 @@ def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructFiel
     inside = {c.name for c in spark.catalog.listColumns(name) if c.isPartition}
     schema = spark.table(name).schema
     return list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
-
-
-def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
-    """Replace the entry of an external Parquet table with an entry of the Delta table at its location."""
-    with name_aside(spark, name, head.engine.runtime.new_hex_id()):
-        make_entry(spark, parts_of(name), About.of(head), path=path)
