@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.spark.native_files import SparkError, chunk, listed, numbered, rows, settings, write
-from trilake.spark.scan.manifest import FileKey, manifest, scan_options, unreadable
-from trilake.spark.scan.scan import NativeScanError, native_frame
+from trilake.spark.scan.manifest import FileKey, NativeScanError, manifest, scan_options, unreadable
+from trilake.spark.scan.scan import native_frame
 
 some_paths = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).map("/".__add__),

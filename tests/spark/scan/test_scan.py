@@ -20,7 +20,9 @@ from pyspark.sql import types as T
 import trilake
 from tests.spark.native_files import listed, numbered, plan, rows, settings, write
 from trilake.spark.scan import manifest as native_manifest
-from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame, native_obstacle
+from trilake.spark.scan.manifest import NativeScanError
+from trilake.spark.scan.obstacles import native_obstacle
+from trilake.spark.scan.scan import NativeFiles, native_frame
 
 at = dt.datetime.fromisoformat
 

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from tests.spark.native_files import listed, numbered, plan, rows, settings, write
 from trilake.spark.scan import vectors as native_vectors
-from trilake.spark.scan.scan import NativeScanError, native_frame
+from trilake.spark.scan.manifest import NativeScanError
+from trilake.spark.scan.scan import native_frame
 from trilake.spark.scan.vectors import Words, pack
 
 

@@ -39,7 +39,8 @@ from trilake.errors import TrilakeError, WriteFailedError
 from trilake.spark.delta.read import files_obstacle
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader, StreamPartition
-from trilake.spark.scan.scan import NativeScanError, native_scan
+from trilake.spark.scan.manifest import NativeScanError
+from trilake.spark.scan.scan import native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
 from trilake.spark.session.internals import (
     items_of,

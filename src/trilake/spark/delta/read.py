@@ -36,7 +36,8 @@ from trilake.spark.delta.storing.computed import judge_check
 from trilake.spark.live_frames.versions import is_read_in_each_plan
 from trilake.spark.scan.char_padding import with_padding
 from trilake.spark.scan.columns import is_certain
-from trilake.spark.scan.scan import NativeScanError, native_obstacle
+from trilake.spark.scan.manifest import NativeScanError
+from trilake.spark.scan.obstacles import native_obstacle
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.schemas import to_spark

@@ -31,7 +31,8 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.read import scan_obstacle
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
 from trilake.spark.scan.char_padding import with_padding
-from trilake.spark.scan.scan import NativeScanError, native_frame
+from trilake.spark.scan.manifest import NativeScanError
+from trilake.spark.scan.scan import native_frame
 from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.runner import task_rows
 from trilake.spark.session.schemas import to_spark

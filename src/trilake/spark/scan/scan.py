@@ -34,13 +34,12 @@ from trilake.spark.scan.hidden_metadata import (
 from trilake.spark.scan.manifest import (
     FileKey,
     Integers,
-    NativeScanError,
     base_frame,
     manifest,
     scan_options,
     sound_sizes,
 )
-from trilake.spark.scan.obstacles import check_files, check_types, hadoop_uri, native_obstacle
+from trilake.spark.scan.obstacles import check_files, check_types, hadoop_uri
 from trilake.spark.scan.partitions import attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import Prune, planned_frame
 from trilake.spark.scan.planning.plan_conditions import has_floats, is_float, trusts_no_bounds, unpushed
@@ -57,8 +56,6 @@ from trilake.spark.session.internals import (
     select_expressions,
 )
 from trilake.spark.session.type_tree import all_nullable
-
-__all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_obstacle", "native_scan"]
 
 #: Approximate bytes per line of a manifest.
 _LINE = 200

@@ -50,9 +50,9 @@ from trilake.spark.scan import manifest as native_manifest
 from trilake.spark.scan.frame_tables import note
 from trilake.spark.scan.hidden_metadata import TrackedRows
 from trilake.spark.scan.late_scan import LateList, LateTable, late_scan
-from trilake.spark.scan.manifest import Integers, cache_value, cached_value
+from trilake.spark.scan.manifest import Integers, NativeScanError, cache_value, cached_value
 from trilake.spark.scan.planning.table_reads import TableReads
-from trilake.spark.scan.scan import NativeFiles, NativeScan, NativeScanError, native_frame, native_scan
+from trilake.spark.scan.scan import NativeFiles, NativeScan, native_frame, native_scan
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import say_once
 from trilake.spark.session.optimize_settings import SparkJobs, by_jobs

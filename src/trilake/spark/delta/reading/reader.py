@@ -41,7 +41,8 @@ from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import CHANGE_COLUMNS, FEED_RANGE, READ_OPTIONS, TrilakeDeltaDataSource, reads_feed
 from trilake.spark.live_frames.versions import ReadVersion, version_to_read
 from trilake.spark.scan.frame_tables import RowCount, note, noted
-from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame
+from trilake.spark.scan.manifest import NativeScanError
+from trilake.spark.scan.scan import NativeFiles, native_frame
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl, to_spark
