@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import count
 from types import FunctionType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -118,16 +119,24 @@ _CACHE = ("storageLevel", "unpersist")
 
 @dataclass(eq=False)
 class _Live:
+    """What a frame, or a group, follows."""
+
+    #: The tables by slot number; after the first use, only those of which the plan has a slot.
     sources: dict[int, Source]
+    #: The versions that the plan shows, or would show if it were filled.
     reads: dict[int, Read]
+    #: Spark's own frame with slots; made late for a frame that is a read itself.
     template: DataFrame | None = None
+    #: The slot of a frame that shows all rows of its table, which the log may count.
     whole: int | None = None
+    #: Whether the frame's plan is filled, instead of being that of the template.
     filled: bool = False
+    #: The slots of the template, found at the first use.
     leaves: list[Slot] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
-_numbers = iter(range(1, 1 << 62))
+_numbers = count(1)
 _frames: WeakSet[DataFrame] = WeakSet()
 #: The classes of frames and groups that follow tables, by Spark's class.
 _classes: dict[type, type] = {}
