@@ -52,7 +52,7 @@ from trilake.spark.patches.dataframe_writer import (
     trilake_table,
     with_spark_errors,
 )
-from trilake.spark.patches.foreach_batch import sink_batches
+from trilake.spark.patches.foreach_batch import WriteBatch, sink_batches
 from trilake.spark.patches.formats import FORMATS, registered, sources
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import no_rows
@@ -199,10 +199,8 @@ def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
     if not batches:
         check_streams(request.df.sparkSession, "write a stream to it")
         _check_zone(request, place)
-    if has_log(request.format) and batches:
+    if (has_log(request.format) and batches) or not HAS_DATA_SOURCES:
         return _start_by_batches(request, place)
-    if not HAS_DATA_SOURCES:
-        return _start_sink_by_batches(request, place)
     ensure_source(request.df.sparkSession, _source(request.format))
     stream = _writer(request).format(request.format)
     return stream.start() if place is None else stream.start(fspath(place))
@@ -260,6 +258,11 @@ def _absolute(place: Any) -> Any:
 def _start_by_batches(request: _Request, place: Any) -> Any:
     if not isinstance(place, str | PathLike):
         raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
+    write = _batches_to_delta if has_log(request.format) else _batches_to_sink
+    return _writer(request).foreachBatch(write(request, fspath(place))).start()
+
+
+def _batches_to_delta(request: _Request, path: str) -> WriteBatch:
     if request.mode not in ("append", "complete"):
         raise InvalidArgumentError(
             f"output mode {request.mode} is not supported for Delta tables",
@@ -268,18 +271,13 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
         )
     options = Options(request.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
     checkpoint_of(options)  # without it, Spark would use a temporary folder
-    write = sink_batches(fspath(place), options, request.df.schema, complete=request.mode == "complete")
-    return _writer(request).foreachBatch(write).start()
+    return sink_batches(path, options, request.df.schema, complete=request.mode == "complete")
 
 
-def _start_sink_by_batches(request: _Request, place: Any) -> Any:
-    """Start a query into a trilake sink, for a Spark without Python data sources."""
-    if not isinstance(place, str | PathLike):
-        raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
-    source = _source(request.format)
-    options, schema = {**request.options, "path": fspath(place)}, request.df.schema
-    sink = partial(source(options).streamWriter, schema, request.mode == "complete")
-    return _writer(request).foreachBatch(SinkBatch(sink)).start()
+def _batches_to_sink(request: _Request, path: str) -> SinkBatch:
+    """Batches for a trilake sink, for a Spark without Python data sources."""
+    source = _source(request.format)({**request.options, "path": path})
+    return SinkBatch(partial(source.streamWriter, request.df.schema, request.mode == "complete"))
 
 
 def _create_table(request: _Request, name: str) -> str:
