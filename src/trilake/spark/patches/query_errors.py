@@ -28,7 +28,7 @@ from trilake.spark.patches.chains import classes, is_connect_class
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.frame_tables import is_read
 from trilake.spark.session.analysis_errors import job_error, stream_error
-from trilake.spark.session.job_errors import error_at_end, error_in
+from trilake.spark.session.job_errors import FILE, MISSING, error_at_end, error_in
 
 #: Modules with ``convert_exception``: for classic sessions and for Spark Connect.
 _CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
@@ -77,7 +77,6 @@ def first_cause(convert: Callable[[], BaseException], error: Any) -> str:
 
 _log = logging.getLogger("trilake.spark")
 
-_MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException")
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE(?:\.NO_HINT)?\]")
 #: Spark's message about a column whose type differs in the file: from 4.0 on, and before.
 _OTHER_TYPE = re.compile(
@@ -86,7 +85,6 @@ _OTHER_TYPE = re.compile(
     r"|cannot be converted in file \S+"
     r" Column: \[(?P<column_3>[^\]]*)\], Expected: (?P<expected_3>.+?), Found: (?P<stored_3>\w+))"
 )
-_FILE = re.compile(r"(?:file:/|[a-z0-9]+://)[^\s'\"]+\.\w+")
 #: Messages of Parquet readers and codecs about damaged bytes, but not about stores or permissions.
 _DAMAGE = re.compile(
     r"not a Parquet file|ParquetDecodingException|TProtocolException|can not read class|footer|EOFException|corrupt"
@@ -120,7 +118,7 @@ def _converted(original: Any, error: Any, *args: Any, **kwargs: Any) -> Action |
 
 def missing_file(message: str) -> MissingFileError | None:
     """The error for Spark's message that a file of a trilake table is missing; ``None`` for other messages."""
-    if not _MISSING.search(message):
+    if not MISSING.search(message):
         return None
     file = _trilake_file(message)
     return None if file is None else MissingFileError("a data file of the table is missing", file=file)
@@ -146,12 +144,12 @@ def damaged_file(message: str, cause: str) -> CorruptFileError | None:
     file = _trilake_file(message) if _DAMAGE.search(cause) else None
     if file is None:
         return None
-    reason = _FILE.sub("it", _JAVA_CLASS.sub("", cause.splitlines()[0]))
+    reason = FILE.sub("it", _JAVA_CLASS.sub("", cause.splitlines()[0]))
     return CorruptFileError(f"the Parquet file cannot be read: {reason}", help=UNREADABLE_HELP, file=file)
 
 
 def _trilake_file(message: str) -> str | None:
-    return next((f for f in _FILE.findall(message) if is_read(f)), None)
+    return next((f for f in FILE.findall(message) if is_read(f)), None)
 
 
 #: The prefixes of the message of a failed query: in the JVM, and in Spark Connect.

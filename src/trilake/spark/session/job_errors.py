@@ -24,8 +24,9 @@ _CAUSED_BY = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", r
 #: The prefix from ``raise_error`` of a message that has a condition.
 _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (?=\[[A-Z0-9_.]+\] )")
 _JVM = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|JVM stacktrace:|Caused by:)")
-_MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_EXIST")
-_FILE = re.compile(r"(?:file:|[a-z0-9]+://)[^\s'\"]+\.\w+")
+#: Messages about missing files, and the file in a message.
+MISSING = re.compile(r"FileNotFoundException|FILE_NOT_EXIST")
+FILE = re.compile(r"(?:file:/|[a-z0-9]+://)[^\s'\"]+\.\w+")
 #: Messages of jobs whose query was stopped: the thread was interrupted, or the jobs were cancelled.
 _INTERRUPTED = re.compile(
     r"java\.(?:lang|io|nio\.channels)\.(?:Interrupted|InterruptedIO|ClosedByInterrupt)Exception"
@@ -48,7 +49,7 @@ def error_of_task(cause: BaseException) -> TrilakeError | None:
         return cause
     message = str(cause)
     error = error_in(message)
-    return _missing(message) if error is None and _MISSING.search(message) else error
+    return _missing(message) if error is None and MISSING.search(message) else error
 
 
 def error_in(message: str) -> TrilakeError | None:
@@ -92,7 +93,7 @@ def _parsed(kind: type[TrilakeError], line: str) -> TrilakeError:
 
 
 def _missing(message: str) -> MissingFileError:
-    match = _FILE.search(message)
+    match = FILE.search(message)
     return MissingFileError("a data file of the table is missing", file=None if match is None else match[0])
 
 
