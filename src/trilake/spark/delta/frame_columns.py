@@ -88,14 +88,14 @@ class FrameColumns:
 
 
 #: The subclasses, by Spark's class.
-_classes: dict[type, type] = {}
+_classes: dict[type[DataFrame], type[DataFrame]] = {}
 
 
-def _noting_aliases(frame: type) -> type:
+def _noting_aliases(frame: type[DataFrame]) -> type[DataFrame]:
     """A subclass of a Connect DataFrame that also notes its aliases: each has its own plan ID, and the same columns."""
     if frame in _classes.values():
         return frame
-    original: Callable[[Any, str], Any] = frame.alias  # type: ignore[attr-defined]  # every class of frames has it
+    original: Callable[[Any, str], Any] = frame.alias
 
     @wraps(original)
     def alias(self: Any, alias: str) -> Any:

@@ -99,7 +99,7 @@ def _reach_obstacle(spark: SparkSession, uri: str) -> str | None:
 def _unreachable(spark: SparkSession, uri: str) -> str | None:
     """Why Spark cannot reach a store; tested with a file that does not exist."""
     try:
-        spark.read.text(f"{uri}/_trilake_probe").schema  # noqa: B018 - Connect sends the plan here
+        _ = spark.read.text(f"{uri}/_trilake_probe").schema  # Connect sends the plan here
     except AnalysisException as e:
         if error_condition(e) == "PATH_NOT_FOUND":
             return None
@@ -123,7 +123,7 @@ def _hidden_folders(spark: SparkSession) -> str | None:
     with tempfile.TemporaryDirectory(prefix="trilake-probe-") as folder:
         Path(folder, "seen").touch()
         try:
-            spark.read.text(Path(folder, "seen").as_uri()).schema  # noqa: B018 - asks the server
+            _ = spark.read.text(Path(folder, "seen").as_uri()).schema  # asks the server
         except AnalysisException:
             return "the Spark Connect server cannot read this machine's files"
     return None

@@ -136,23 +136,20 @@ def to_arrow(df: DataFrame) -> pa.Table:
 
 
 def _to_arrow(df: DataFrame) -> pa.Table:
+    private: Any = df
+    connect = is_connect(df.sparkSession)
     if hasattr(df, "toArrow"):
         try:
             return df.toArrow()
         except pa.ArrowInvalid:
             # Spark (4.3) casts the result to its own types, which Arrow rejects for a null variant inside a value.
-            collected: Any = df
-            if is_connect(df.sparkSession):
-                return collected._to_table()[0]
-            return pa.Table.from_batches(collected._collect_as_arrow())
+            return private._to_table()[0] if connect else pa.Table.from_batches(private._collect_as_arrow())
+    if connect:
+        client = private.sparkSession.client
+        return client.to_table(private._plan.to_proto(client))[0]
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    if is_connect(df.sparkSession):
-        session: Any = df.sparkSession
-        table, _ = session.client.to_table(df._plan.to_proto(session.client))  # type: ignore[operator]
-        return table
-    classic: Any = df
-    batches = classic._collect_as_arrow()
+    batches = private._collect_as_arrow()
     return pa.Table.from_batches(batches, schema=None if batches else to_arrow_schema(df.schema))
 
 

@@ -244,14 +244,14 @@ def _with_spark_rules(
             existing = F.col(quote_name(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
             stage = first if sql is None else second
             stage[f.name] = F.when(F.col(CLAUSE).isin(lacking), value).otherwise(existing)
-    for c in clauses:
-        for e in c.rules.needs_spark if c.rules is not None else ():
+    for rules in (c.rules for c in clauses if c.rules is not None):
+        for e in rules.needs_spark:
             if e.name.startswith(f"{RESERVED}generated_"):
-                field = schema.field(c.rules.generated[int(e.name.rsplit("_", 1)[1])].name)  # type: ignore[union-attr]
+                field = schema.field(rules.generated[int(e.name.rsplit("_", 1)[1])].name)
                 third[e.name] = F.expr(f"CAST(({e.sql}\n) AS {sql_type(field.type)})")
             elif e.name.startswith(f"{RESERVED}check_"):
                 checks[e.name] = e.sql
-                emptied = c.rules.emptied  # type: ignore[union-attr]  # of the table, so the same in all clauses
+                emptied = rules.emptied  # of the table, so the same in all clauses
     for stage in (first, second, third):
         if stage:
             rows = rows.withColumns(stage)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from trilake.delta.protocol.schema import StructType, all_nullable, from_arrow
+from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter as TableFilter
 from trilake.expr import parse_filter
@@ -46,7 +46,7 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
     """The schema that Spark must declare: all nullable, because a file may lack a column.  Raises
     ``SchemaMismatchError`` for a type that Spark does not support."""
     try:
-        return to_spark(cast(StructType, all_nullable(from_arrow(schema))))
+        return to_spark(from_arrow(schema).nullable)
     except SchemaMismatchError as e:
         raise SchemaMismatchError(
             f"Spark cannot read these columns: {e.message}",
