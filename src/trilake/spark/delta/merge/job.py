@@ -12,8 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -55,8 +54,6 @@ from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, session_flag
 
-#: Processes the rows of a task.
-Task = Callable[[Iterator[pa.RecordBatch], int], MergeOutcome | None]
 #: A source of up to this many bytes is broadcast, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
 #: Up to this many rows are inserted by the driver, which is faster than a Python job.
@@ -183,14 +180,7 @@ class MergeJob:
             scanned_at = clock()
             if self.inserts and count:
                 outcomes.append(self._insert(matched, source, feed=self.feed and bool(old_rows)))
-            parts = outcomes[0] if outcomes else MergeOutcome()
-            for other in outcomes[1:]:
-                parts = replace(
-                    parts,
-                    written=(*parts.written, *other.written),
-                    cdc=(*parts.cdc, *other.cdc),
-                    counts=parts.counts + other.counts,
-                )
+            parts = MergeOutcome.of(outcomes, lenient=False)
             run = SparkRunner(self.spark)
             removed = remove_rows(self.log, self.snapshot, old_rows, job_id=self.job_id, run=run)
         except BaseException:
@@ -264,7 +254,7 @@ class MergeJob:
         if any(f.name == id_column for f in row_columns(self.snapshot)):
             carried.append(target[quote_name(str(id_column))].alias(ROW_ID))
         frame = new_rows(rows, self.metadata, [(c, columns) for c, columns in values if c.rules is not None], carried)
-        outcomes = self.run_over(frame, task)
+        outcomes = self._run_over(frame, task)
         if outcomes.clash is not None:
             raise self._ambiguous(rows, target, outcomes, addressed)
         return outcomes
@@ -307,7 +297,7 @@ class MergeJob:
             rest = rest.join(seen_rows, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
         frame = self.rows_to_insert(rest, [], chosen=True)
         if remaining > _FEW_INSERTS:
-            return self.run_over(frame, task)
+            return self._run_over(frame, task)
         try:
             inserts = to_arrow(frame)
         except AnalysisException:
@@ -320,7 +310,7 @@ class MergeJob:
         outcome = task(iter(rows.to_batches()), 0, tasks=1)
         return self._checked([outcome] if outcome is not None else [])
 
-    def run_over(self, frame: DataFrame, task: Task) -> MergeOutcome:
+    def _run_over(self, frame: DataFrame, task: MergeTask) -> MergeOutcome:
         return self._checked(run_over_rows(frame, task, self.log, self.job_id, "merge"))
 
     def _checked(self, parts: Sequence[MergeOutcome]) -> MergeOutcome:
