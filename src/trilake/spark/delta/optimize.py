@@ -12,7 +12,6 @@ settings have delta-spark's names, ``spark.databricks.delta.optimize.*``.
 
 from __future__ import annotations
 
-import pickle
 import re
 import tempfile
 import typing
@@ -39,10 +38,10 @@ from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.delta.settings import session_log
 from trilake.spark.session.analysis_errors import raises_for_spark
-from trilake.spark.session.compat import arrow_frame, is_connect
+from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session
 from trilake.spark.session.optimize_settings import flag, integer, share
-from trilake.spark.session.runner import PICKLED, SparkRunner, map_in_arrow, outcomes, pickled
+from trilake.spark.session.runner import PICKLED, SparkRunner, map_in_arrow, outcomes, pickled, task_rows
 from trilake.storage import open_store
 
 
@@ -247,15 +246,13 @@ class OptimizeRunner(SparkRunner):
         curve = job.curve
         assert curve is not None
         pieces = [replace(work, number=n, files=files) for n, files in enumerate(_pieces(work.files))]
-        sample = pa.concat_tables(pickle.loads(t) for t in super().__call__(_Sample(job), pieces))
+        sample = pa.concat_tables(super().__call__(_Sample(job), pieces))
         ranges = curve.ranges(sample)
         sorted_sample = np.sort(curve.index(sample, ranges))
         ends = np.unique(
             sorted_sample[np.linspace(0, len(sorted_sample) - 1, work.new_files + 1).astype(np.int64)[1:-1]]
         )
-        rows = pa.table({"task": pa.array([pickle.dumps(p) for p in pieces], pa.binary())})
-        frame = arrow_frame(self.spark, rows).repartition(len(pieces))
-        blobs = map_in_arrow(frame, _Divide(job, ranges, ends), "stretch int, rows binary")
+        blobs = task_rows(self.spark, _Divide(job, ranges, ends), pieces, "stretch int, rows binary")
         stretches = blobs.repartitionById(len(ends) + 1, "stretch")  # one partition each
         written = outcomes(map_in_arrow(stretches, _Write(job, work), PICKLED))
         return Rewritten(work.number, tuple(add for adds in written for add in adds))
@@ -282,9 +279,9 @@ class _Sample:
 
     job: Rewrite
 
-    def __call__(self, work: Bin) -> bytes:
+    def __call__(self, work: Bin) -> pa.Table:
         assert self.job.curve is not None
-        return pickle.dumps(self.job.sample(work, self.job.curve))
+        return self.job.sample(work, self.job.curve)
 
 
 @dataclass(frozen=True)
@@ -293,16 +290,13 @@ class _Divide:
     ranges: tuple[Ranges, ...]
     ends: np.ndarray[Any, Any]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, work: Bin) -> Iterator[pa.RecordBatch]:
         curve = self.job.curve
         assert curve is not None
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                work: Bin = pickle.loads(task)
-                for stretch, rows in divided(self.job.rows(work.files), curve, self.ranges, self.ends):
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array([stretch], pa.int32()), pa.array([_packed(rows)], pa.binary())], ["stretch", "rows"]
-                    )
+        for stretch, rows in divided(self.job.rows(work.files), curve, self.ranges, self.ends):
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([stretch], pa.int32()), pa.array([_packed(rows)], pa.binary())], ["stretch", "rows"]
+            )
 
 
 def _packed(rows: pa.Table) -> bytes:
