@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 #: Zero-width joiners, which scripts and emoji need.
 _JOINERS = "\u200c\u200d"
+_PART = "`(?:[^`]|``)+`|[^`.]+"
+_NAME = re.compile(rf"(?:{_PART})(?:\.(?:{_PART}))*")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -122,6 +125,17 @@ def quote_parts(parts: Iterable[str]) -> str:
     `db`.`a``b`
     """
     return ".".join(map(quote_name, parts))
+
+
+def split_parts(name: str) -> list[str] | None:
+    """The parts of a name in Spark SQL: the reverse of :func:`quote_parts`; ``None`` for an invalid name.
+
+    >>> split_parts("db.`odd.name`"), split_parts("db..t")
+    (['db', 'odd.name'], None)
+    """
+    if not _NAME.fullmatch(name):
+        return None
+    return [part[1:-1].replace("``", "`") if part[0] == "`" else part for part in re.findall(_PART, name)]
 
 
 def double_quoted(name: str) -> str:

@@ -15,10 +15,8 @@ from typing import Any
 
 from pyspark.sql import Column, SparkSession
 
-from trilake.common.text import quote_parts, string_literal
+from trilake.common.text import quote_parts, split_parts, string_literal
 
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
-_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*")
 _BINARY = {
     **{sign: sign for sign in ("<", "<=", ">", ">=", "<=>", "+", "-", "*", "/", "%", "&", "|", "^")},
@@ -56,10 +54,10 @@ def _to_sql(message: Any) -> str:
 
 
 def _attribute(message: Any) -> str:
-    name = message.unparsed_identifier
-    if message.HasField("plan_id") or message.is_metadata_column or not _NAME.fullmatch(name):
-        raise _NoSqlError(name)
-    return quote_parts((quoted or plain).replace("``", "`") for quoted, plain in _PART.findall(name))
+    parts = split_parts(message.unparsed_identifier)
+    if message.HasField("plan_id") or message.is_metadata_column or parts is None:
+        raise _NoSqlError(message.unparsed_identifier)
+    return quote_parts(parts)
 
 
 def _function(message: Any) -> str:

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from trilake.common.text import split_parts
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect, without_echo
@@ -21,7 +22,6 @@ _log = logging.getLogger("trilake.spark")
 
 #: Where the message proper of an error ends.
 _BEHIND = re.compile(r"\.?\s*SQLSTATE: |; line \d+ pos \d+|;\n")
-_PART = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 #: The most column names in a message.
 _MOST_NAMES = 50
 
@@ -41,8 +41,8 @@ def unresolved_name(error: AnalysisException) -> UnresolvedName | None:
     if not ambiguous and not kind.startswith("UNRESOLVED_COLUMN"):
         return None
     name = (error.getMessageParameters() or {}).get("name" if ambiguous else "objectName", "")
-    parts = tuple(m[2] or m[1].replace("``", "`") for m in _PART.finditer(name))
-    return UnresolvedName(parts, ambiguous) if parts else None
+    parts = split_parts(name)
+    return UnresolvedName(tuple(parts), ambiguous) if parts else None
 
 
 def analysis_message(error: AnalysisException) -> str:

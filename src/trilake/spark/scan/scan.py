@@ -256,7 +256,7 @@ class FloatRules:
 
     @staticmethod
     def of(files: NativeFiles) -> FloatRules:
-        floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
+        floats = files.provider == "parquet" and has_floats(files.read_schema)
         nan_hides = floats and not files.nan_counted
         return FloatRules(floats, nan_hides, not (nan_hides and trusts_no_bounds(files.read_schema)))
 

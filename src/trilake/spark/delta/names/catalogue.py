@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from trilake.common.text import quote_parts, string_literal
+from trilake.common.text import quote_parts, split_parts, string_literal
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
@@ -54,8 +54,6 @@ from trilake.table.registry import format_of_provider, has_log
 
 _log = logging.getLogger("trilake.spark")
 _BY_PATH = re.compile(r"(`?)([\w-]+)\1\.`((?:[^`]|``)+)`")
-_NAME = re.compile(r"(?:`(?:[^`]|``)+`|[^`.]+)(?:\.(?:`(?:[^`]|``)+`|[^`.]+))*")
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def parts_of(name: str) -> list[str]:
@@ -64,9 +62,10 @@ def parts_of(name: str) -> list[str]:
     >>> parts_of("sales.`odd.name`")
     ['sales', 'odd.name']
     """
-    if not _NAME.fullmatch(name):
+    parts = split_parts(name)
+    if parts is None:
         raise InvalidArgumentError(f"{name!r} is not a valid table name", help="write table, or database.table")
-    return [(a or b).replace("``", "`") for a, b in _PART.findall(name)]
+    return parts
 
 
 def quoted(name: str) -> str:

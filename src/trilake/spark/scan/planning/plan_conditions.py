@@ -10,7 +10,6 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -33,9 +32,8 @@ def is_float(type_: T.DataType) -> bool:
     return isinstance(type_, T.FloatType | T.DoubleType)
 
 
-def has_floats(part: Any) -> bool:
-    """Whether a field or type contains floating point numbers."""
-    type_ = part.dataType if isinstance(part, T.StructField) else part
+def has_floats(type_: T.DataType) -> bool:
+    """Whether a type contains floating point numbers."""
     return any(is_float(inner) for _, inner in types_in(type_))
 
 
