@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -128,8 +128,8 @@ class Values:
     """The columns of new rows for clauses that see the same DataFrame."""
 
     def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
-        """Resolve the clauses' expressions in ``frame``; ``hoist`` adds them to it as columns, for a join in which
-        their names would be ambiguous."""
+        """Resolve the clauses' expressions in ``frame``; ``hoist`` adds them to it, then the target, as columns, for a
+        join in which their names would be ambiguous."""
         self.sides, self.clauses, self.frame = sides, clauses, frame
         columns: dict[tuple[int, Path | None], Column] = {}
         for c in clauses:
@@ -140,6 +140,7 @@ class Values:
         fields = frame.select(*(e.alias(n) for n, e in hoisted.items())).schema.fields if hoisted else []
         if hoist and hoisted:
             self.frame = frame.withColumns(hoisted)
+            self.sides = replace(sides, target=self.frame)
             columns = {key: self.frame[n] for key, n in zip(columns, hoisted, strict=True)}
         self.expressions = {key: (e, f.dataType) for (key, e), f in zip(columns.items(), fields, strict=True)}
 

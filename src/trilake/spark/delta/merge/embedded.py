@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.commands.merge.clauses import VISIBLE, Clause, Side
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
+from trilake.delta.commit.conflicts import ReadSet
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, Expr, alias_of, plan_bytes
@@ -47,9 +48,9 @@ _MOST_PAIRS = (4 << 20, 4)
 _MOST_CORES = 8
 
 
-def merge_embedded(job: MergeJob) -> MergeResult | str:
+def merge_embedded(job: MergeJob, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
     """Let Spark compute the source, and the embedded engine merge it; returns, without side effects, the reason if the
-    engine cannot merge these rows."""
+    engine cannot merge these rows.  ``other_reads`` is as in :meth:`MergeJob.run`."""
     request = _request(job)
     if isinstance(request, str):
         return request
@@ -62,7 +63,7 @@ def merge_embedded(job: MergeJob) -> MergeResult | str:
             if rows is None:
                 return "the source is too large for it"
             most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
-            request = replace(request, source_read=job.reads_besides())
+            request = replace(request, source_read=other_reads())
             return merge.merge(job.log, rows, request, cached=job.snapshot, started=job.started, most_pairs=most)
     except ConstraintViolatedError:
         raise

@@ -104,8 +104,6 @@ class MergeJob:
         self.feed = records_changes(snapshot) and self.changing
         self.source = self.numbered(request.source)
         self.rules = AssignmentRules.of_changes(spark)
-        #: The reads of the table itself by source and expressions, once these have been computed.
-        self.reads_besides: Callable[[], ReadSet] = ReadSet
 
     def numbered(self, source: DataFrame) -> DataFrame:
         """Number the rows of the source, and add the job's ID, without which Spark would share the cache of another
@@ -158,7 +156,9 @@ class MergeJob:
         schema, alias = self.snapshot.schema, self.request.alias
         return read_condition(self.spark, condition, schema, alias=alias, settled=True).filter
 
-    def run(self) -> MergeResult:
+    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult:
+        """Merge and commit.  ``other_reads`` returns what source and expressions read of the table, once they have been
+        computed."""
         clock = self.runtime.clock_ms
         source = self.look_at_source()
         count = source.count
@@ -187,7 +187,7 @@ class MergeJob:
             for part in outcomes:
                 discard(self.log.store, part.actions, self.job_id)
             raise
-        read = pruned.read.beside(self.reads_besides())
+        read = pruned.read.beside(other_reads())
         return finish_merge(
             self.log,
             self.snapshot,
@@ -230,12 +230,10 @@ class MergeJob:
             unmatched = Values(self.sides(target), target, self.unmatched, hoist=self._shared_names)
             target = unmatched.frame
         joined = self.joined(target, count, "left" if self.unmatched else "inner")
-        sides = self.sides(target)
-        matched = Values(sides, joined, self.matched)
+        matched = Values(self.sides(target), joined, self.matched)
         choice = matched.choice()
         values = matched.columns_by_clause()
         if unmatched is not None:
-            unmatched.sides = sides
             choice = F.when(self.source[SOURCE].isNotNull(), choice).otherwise(unmatched.choice())
             values += unmatched.columns_by_clause()
         rows = joined.withColumn(CLAUSE, choice)

@@ -49,15 +49,15 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     job = MergeJob(spark, table, request)
     analysed = check_expressions(spark, request, table.snapshot.schema)
     name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
-    other_reads = reads_besides(analysed, table.uri, table.version)
-    with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, other_reads as job.reads_besides:
-        result = merge_embedded(job)
+    watched = reads_besides(analysed, table.uri, table.version)
+    with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, watched as other_reads:
+        result = merge_embedded(job, other_reads)
         if isinstance(result, MergeResult):
             _log.info("%s is merged by the embedded engine", table.uri)
             return result
         _log.info("%s is not merged by the embedded engine: %s", table.uri, result)
         with persisted(job.source) as job.source:
-            result = job.run()
+            result = job.run(other_reads)
         _log.info("%s is merged by a join in Spark", table.uri)
         return result
 
