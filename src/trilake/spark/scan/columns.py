@@ -197,10 +197,15 @@ def _depends_on_zone(filter: Filter) -> bool:
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 
 
+def join_on(frame: DataFrame, condition: Column) -> DataFrame:
+    """A join on a condition over one DataFrame; its analysis fails if the condition is not deterministic."""
+    return frame.join(frame.sparkSession.range(0).toDF("__trilake_other"), condition)
+
+
 def _joins(frame: DataFrame, condition: Column) -> bool:
-    """Whether a Connect server considers a condition deterministic, and so accepts a join on it."""
+    """Whether a Connect server considers a condition deterministic."""
     try:
-        _ = frame.join(frame.sparkSession.range(0).toDF("__trilake_other"), condition).schema
+        _ = join_on(frame, condition).schema
     except AnalysisException as e:
         return error_condition(e) != _NON_DETERMINISTIC
     return True

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -270,9 +269,7 @@ class _Lister:
         return file_relation(base_frame(self.spark, listing, files.provider, schema, options)).location()
 
     def _modified(self, listed: LateList) -> Integers:
-        files = listed.files
-        count = len(files.paths)
-        times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
+        count, times = len(listed.files.paths), listed.files.modified()
         if listed.slots is None:
             return FileKey({}).packed(count, times)
         # Add the number of a missing vector, so that numbers have the same width in every list.

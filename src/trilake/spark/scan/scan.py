@@ -112,6 +112,10 @@ class NativeFiles:
     #: Records the conditions of plans, for a table's newest version.
     reads: TableReads | None = None
 
+    def modified(self) -> Integers | None:
+        """The modification times, 0 for an unknown one; ``None`` if all are unknown."""
+        return None if self.times is None else pc.fill_null(self.times.cast(pa.int64()), 0).to_numpy()
+
 
 @dataclass(frozen=True)
 class NativeScan:
@@ -185,8 +189,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     row_index = [T.StructField(ROW_INDEX, T.LongType())] if address else []
     types = dict(zip(files.partition_columns, (f.dataType for f in files.partition_types.fields), strict=True))
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
-    times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
-    modified = key.packed(len(files.paths), times)
+    modified = key.packed(len(files.paths), files.modified())
     schema = T.StructType([*read.values(), *row_index, *inferred.values()])
     required = {f.name for name, f in (*read.items(), *inferred.items()) if name in files.required}
     rules = FloatRules.of(files)

@@ -25,7 +25,7 @@ from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import TARGET_NAME, SparkMerge, alias_of, persisted
 from trilake.spark.delta.settings import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
-from trilake.spark.scan.columns import as_column, empty_frame
+from trilake.spark.scan.columns import as_column, empty_frame, join_on
 from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import UnresolvedName, check_row_values, resolving
 from trilake.spark.session.analysis_errors import analysed_error
@@ -63,9 +63,6 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
 
 
 # --- Spark resolves the names in condition and clauses of a MERGE before any row is read ------------------------------
-
-#: The column of an empty frame.
-_OTHER = "__trilake_other"
 
 
 def visible_columns(request: SparkMerge, schema: StructType) -> VisibleColumns:
@@ -119,7 +116,7 @@ def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Colum
     """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``, which Spark rejects in joins."""
     try:
         with _deterministic():
-            _analysed(spark, frame.join(spark.range(0).toDF(_OTHER), condition), [])
+            _analysed(spark, join_on(frame, condition), [])
     except AnalysisException as e:
         if isinstance(e, TrilakeError):
             raise  # clauses may allow it

@@ -22,7 +22,7 @@ from trilake.delta.scan.generated import generation_expression, other_type, pars
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, stating
 from trilake.spark.delta.storing.store_assignment import holds_all
-from trilake.spark.scan.columns import empty_frame
+from trilake.spark.scan.columns import empty_frame, join_on
 from trilake.spark.session.compat import error_condition, is_connect
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.schemas import to_spark
@@ -57,7 +57,7 @@ def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str)
         condition = F.expr(sql).isNull()
         frame = inputs.where(condition)
         _ = frame.schema  # a Connect server resolves names here
-        _ = inputs.join(spark.range(0).toDF("__trilake_other"), condition).schema  # rejects rand()
+        _ = join_on(inputs, condition).schema  # rejects rand()
     except AnalysisException as e:
         name = error_condition(e) or ""
         condition_name = next((delta for spark, delta in _CONDITIONS.items() if name.startswith(spark)), name or None)
