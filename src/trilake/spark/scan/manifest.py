@@ -31,7 +31,7 @@ from pyspark.sql import types as T
 from trilake.common.recent import Recent
 from trilake.errors import TrilakeError
 from trilake.expr.terms import engine
-from trilake.spark.session.compat import is_connect
+from trilake.spark.session.compat import is_connect, parse_release
 from trilake.spark.session.internals import connect_plan
 
 Integers = npt.NDArray[np.int64]
@@ -169,8 +169,7 @@ def scan_options(
 
 def unreadable(paths: pa.ChunkedArray, spark_version: str) -> str | None:
     """A file that Spark would skip silently, or cannot open, because of its name; ``None`` if there is none."""
-    major, minor = (int(n) for n in spark_version.split(".")[:2])
-    hidden = [] if (major, minor) >= (4, 3) else [r"/\.[^/]*$", r"/_[^/=]*$"]
+    hidden = [] if parse_release(spark_version) >= (4, 3) else [r"/\.[^/]*$", r"/_[^/=]*$"]
     pattern = f"(?s){'|'.join([_NEVER_READ, _NEVER_OPENED, *hidden])}"
     rejected = paths.filter(pc.match_substring_regex(paths, pattern))
     return rejected[0].as_py() if len(rejected) else None

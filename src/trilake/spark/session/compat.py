@@ -1,4 +1,5 @@
-"""Differences between PySpark releases, from 3.5 on.  No other module checks the release.
+"""Differences between PySpark releases, from 3.5 on.  A module with another difference compares :data:`RELEASE`, or
+:func:`parse_release` for the version of a Connect server.
 
 ======================================  =======  ====  ====  ====
 feature                                 3.5      4.0   4.1   4.2
