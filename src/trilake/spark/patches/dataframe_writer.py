@@ -105,26 +105,9 @@ def _insert_into(original: Any, writer: Any, tableName: str, overwrite: bool | N
     if record is None or format is None:
         return None
     request = _request(record, format, None, None, {})
-    if request.partition_by is not None:
-        return with_spark_errors(partial(_reject_partitions, tableName))
-    if unsupported := request.buckets or (request.cluster_by and "clusterBy"):
-        return with_spark_errors(partial(_reject_layout, tableName, unsupported))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     insert = replace(request, mode="overwrite" if replaces else "append")
     return with_spark_errors(partial(insert_into, insert, tableName))
-
-
-def _reject_partitions(name: str) -> None:
-    raise InvalidArgumentError(
-        "insertInto() can't be used together with partitionBy()",
-        help=f"leave partitionBy out: {name} already has its partition columns",
-    )
-
-
-def _reject_layout(name: str, call: str) -> None:
-    raise InvalidArgumentError(
-        f"insertInto() can't be used together with {call}()", help=f"leave {call} out: {name} already has its layout"
-    )
 
 
 def check_one_place(place: Any, options: Mapping[str, str]) -> None:
@@ -305,6 +288,16 @@ def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
 def insert_into(request: SaveRequest, name: str) -> None:
     """Insert by position, including nested fields, with the store assignment of SQL's INSERT INTO.  If the schema
     evolves, columns after those of the table are new."""
+    if request.partition_by is not None:
+        raise InvalidArgumentError(
+            "insertInto() can't be used together with partitionBy()",
+            help=f"leave partitionBy out: {name} already has its partition columns",
+        )
+    if unsupported := request.buckets or (request.cluster_by and "clusterBy"):
+        raise InvalidArgumentError(
+            f"insertInto() can't be used together with {unsupported}()",
+            help=f"leave {unsupported} out: {name} already has its layout",
+        )
     spark = request.df.sparkSession
     table = find_table(spark, name)
     if table is None:
