@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.fragment_writer import WriteOptions
@@ -21,7 +20,7 @@ from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, Writ
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import row_outcomes
-from trilake.spark.session.schemas import parse_ddl
+from trilake.spark.session.schemas import requested_schema
 from trilake.spark.session.settings import check_shared, session_options
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
@@ -60,9 +59,7 @@ def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schem
     snapshot, _ = source.opened()
     source_options = {k: v for k, v in options.items() if k.lower() not in ("path", "version", "tag", "timestamp")}
     source_options["version"] = str(snapshot.version)
-    row_schema = (
-        source_schema if schema is None else schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
-    )
+    row_schema = source_schema if schema is None else requested_schema(spark, schema)
     return pruned_source_frame(spark, TrilakeLanceDataSource, path, source_options, snapshot.schema, row_schema)
 
 

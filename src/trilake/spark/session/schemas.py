@@ -211,7 +211,10 @@ def _ddl_type(t: T.DataType) -> str:
     return str(t.simpleString())
 
 
-def parse_ddl(spark: SparkSession, ddl: str) -> T.StructType:
-    """The columns of a DDL string, such as ``a bigint, b string``, as the session parses it."""
-    schema = T.StructType.fromDDL(ddl) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], ddl).schema
-    return cast(T.StructType, schema)
+def requested_schema(spark: SparkSession, schema: T.StructType | str) -> T.StructType:
+    """The argument of ``spark.read.schema``: a type, or DDL such as ``a bigint, b string``."""
+    if isinstance(schema, T.StructType):
+        return schema
+    if not hasattr(T.StructType, "fromDDL"):
+        return spark.createDataFrame([], schema).schema
+    return cast(T.StructType, T.StructType.fromDDL(schema))

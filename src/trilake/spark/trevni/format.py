@@ -8,13 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 
 from trilake.errors import StorageError
 from trilake.spark.session.format import SparkFormat
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import row_outcomes, with_a_column
-from trilake.spark.session.schemas import new_columns, parse_ddl
+from trilake.spark.session.schemas import new_columns, requested_schema
 from trilake.spark.session.settings import check_shared, session_options
 from trilake.spark.session.sources.api import DataSource
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
@@ -80,10 +79,7 @@ def read_dataframe(
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The DataFrame of ``spark.read.format("trevni").options(...).schema(schema).load(path)``."""
     table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
-    if schema is None:
-        row_schema = rows_schema(table.schema, table.uri)
-    else:
-        row_schema = schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
+    row_schema = rows_schema(table.schema, table.uri) if schema is None else requested_schema(spark, schema)
     return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.found_schema, row_schema)
 
 

@@ -45,7 +45,7 @@ from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.scan import NativeFiles, native_frame
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
-from trilake.spark.session.schemas import parse_ddl, to_spark
+from trilake.spark.session.schemas import requested_schema, to_spark
 from trilake.spark.session.settings import session_flag, time_ms
 from trilake.spark.session.sources.python_source import source_frame
 from trilake.storage import open_store
@@ -155,7 +155,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
     """A DataFrame projected and cast to ``schema``, a type or a DDL string.  Raises ``InvalidArgumentError`` for an
     unknown column."""
-    requested = schema if isinstance(schema, T.StructType) else parse_ddl(df.sparkSession, schema)
+    requested = requested_schema(df.sparkSession, schema)
     columns = []
     by_lower = {f.name.lower(): f for f in df.schema.fields}
     for field in requested.fields:
