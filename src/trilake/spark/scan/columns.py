@@ -54,12 +54,12 @@ def as_column(value: str | Column) -> Column:
     return F.expr(value) if isinstance(value, str) else value
 
 
-def checked_condition(condition: object, argument: str = "'condition'") -> str | Column | None:
+def checked_condition(condition: object) -> str | Column | None:
     """Raise ``TypeError`` unless the condition is a string, a column or ``None``."""
     if condition is None or isinstance(condition, str) or is_column(condition):
         return cast("str | Column | None", condition)
     raise TypeError(
-        f"{argument} must be a Spark SQL Column or a string (expression in SQL syntax),"
+        "'condition' must be a Spark SQL Column or a string (expression in SQL syntax),"
         f" found to be of type {type(condition)}"
     )
 
