@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from os import PathLike, fspath
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.errors import InvalidArgumentError
 from trilake.spark.live_frames.frames import pinned
 from trilake.spark.patches.recorder import Record, watch
+from trilake.spark.session.analysis_errors import as_spark_errors, job_error
 from trilake.spark.session.compat import frame_of_plan
+from trilake.storage.uri import parse_location
 
+#: Decorates writes whose errors can be caught as Spark's.
+with_spark_errors = as_spark_errors(job_error)
 #: Import paths of the classes by role: classic, and Spark Connect.
 _CLASSES: dict[str, tuple[str, ...]] = {
     "reader": ("pyspark.sql.readwriter:DataFrameReader", "pyspark.sql.connect.readwriter:DataFrameReader"),
@@ -109,6 +115,22 @@ def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
     if partition_by is None:
         return record.partition_by
     return (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+
+
+def record_option(options: Mapping[str, str], name: str) -> str | None:
+    """The value of an option; names are case-insensitive."""
+    return next((v for k, v in options.items() if k.lower() == name.lower()), None)
+
+
+def check_one_place(place: Any, options: Mapping[str, str]) -> None:
+    """Raise ``InvalidArgumentError`` if the option ``path`` differs from the path of the call."""
+    option = record_option(options, "path")
+    if option is None or not isinstance(place, str | PathLike) or fspath(place) == option:
+        return
+    if parse_location(option).uri != parse_location(fspath(place)).uri:
+        raise InvalidArgumentError(
+            f"the option path is {option}, but the call names {fspath(place)}", help="leave one of them out"
+        )
 
 
 def _record_origin(record: Record, *args: Any, **kwargs: Any) -> None:

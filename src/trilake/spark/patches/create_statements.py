@@ -21,8 +21,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.names.catalogue import has_table
 from trilake.spark.delta.names.entries import About, find_entry, make_entry
-from trilake.spark.patches.chains import classes, default_source
-from trilake.spark.patches.dataframe_writer import with_spark_errors
+from trilake.spark.patches.chains import classes, default_source, with_spark_errors
 from trilake.spark.patches.formats import FORMATS
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.scan.columns import no_rows

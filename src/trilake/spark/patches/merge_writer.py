@@ -16,9 +16,9 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
-from trilake.spark.patches.chains import classes
-from trilake.spark.patches.dataframe_writer import trilake_table, with_spark_errors
+from trilake.spark.patches.chains import classes, with_spark_errors
 from trilake.spark.patches.recorder import Action, patch
+from trilake.spark.patches.table_names import trilake_table
 from trilake.table.registry import has_log
 
 

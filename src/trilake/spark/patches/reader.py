@@ -17,10 +17,18 @@ from trilake.errors import IllegalArgumentError, InvalidArgumentError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.live_frames.connect import cache
 from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
-from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
-from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, record_option, trilake_table
+from trilake.spark.patches.chains import (
+    all_options,
+    check_one_place,
+    classes,
+    is_connect_class,
+    record_option,
+    source_of,
+    watch_chains,
+)
 from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
+from trilake.spark.patches.table_names import must_be_at, trilake_table
 from trilake.spark.scan.frame_tables import WholeTable, note
 from trilake.spark.session.analysis_errors import as_spark_errors
 from trilake.spark.session.compat import is_connect

@@ -33,28 +33,28 @@ from trilake.spark.delta.stream.source import STREAM_LIMITS
 from trilake.spark.patches.chains import (
     all_options,
     all_partitions,
+    check_one_place,
     classes,
     frame_of,
     is_connect_class,
+    record_option,
     session_of,
     source_of,
     watch_chains,
-)
-from trilake.spark.patches.dataframe_writer import (
-    check_one_place,
-    format_of_new,
-    is_there,
-    must_be_at,
-    must_be_of,
-    record_option,
-    save_as_table,
-    store_options,
-    trilake_table,
     with_spark_errors,
 )
 from trilake.spark.patches.foreach_batch import WriteBatch, sink_batches
 from trilake.spark.patches.formats import FORMATS, registered, sources
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
+from trilake.spark.patches.table_names import (
+    format_of_new,
+    is_there,
+    must_be_at,
+    must_be_of,
+    save_as_table,
+    store_options,
+    trilake_table,
+)
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.engine import spark_engine

@@ -18,21 +18,19 @@ from pyspark.sql import Column, DataFrame
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
-from trilake.spark.patches.chains import classes, frame_of, table_of, watch_chains
-from trilake.spark.patches.dataframe_writer import (
+from trilake.spark.patches.chains import classes, frame_of, record_option, table_of, watch_chains, with_spark_errors
+from trilake.spark.patches.formats import FORMATS, registered
+from trilake.spark.patches.recorder import Action, Record, patch, record_of
+from trilake.spark.patches.table_names import (
     find_existing,
     format_of_new,
     must_be_at,
     must_be_of,
     new_place,
-    record_option,
     save_named,
     store_options,
     trilake_table,
-    with_spark_errors,
 )
-from trilake.spark.patches.formats import FORMATS, registered
-from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest

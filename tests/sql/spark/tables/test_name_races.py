@@ -22,7 +22,7 @@ from trilake.errors import TableNotFoundError
 from trilake.lance.versions import transaction
 from trilake.spark.delta.names import catalogue as names
 from trilake.spark.delta.names import entries
-from trilake.spark.patches import dataframe_writer
+from trilake.spark.patches import table_names
 from trilake.sql.spark.rows import dml
 from trilake.sql.spark.session import catalogue as place_names
 from trilake.sql.spark.tables import alter, create_tables
@@ -76,7 +76,7 @@ def append(session: SparkSession, format: str = "delta") -> None:
 def test_rename_after_append_keeps_the_rows_once(session: SparkSession, before: Before, function: str) -> None:
     """If the append failed, the caller would write the rows again."""
     make(session)
-    before(dataframe_writer if function == "refresh_name" else names, function, "ALTER TABLE raced RENAME TO renamed")
+    before(table_names if function == "refresh_name" else names, function, "ALTER TABLE raced RENAME TO renamed")
     append(session)
     assert not session.catalog.tableExists("raced")
     assert ids(session, "renamed") == [1, 7]
@@ -94,7 +94,7 @@ def test_rename_after_replace_is_kept(session: SparkSession, before: Before, fun
 @pytest.mark.parametrize("format", ["delta", "trevni"])
 def test_append_recreates_a_dropped_table(session: SparkSession, before: Before, format: str) -> None:
     make(session, format)
-    before(dataframe_writer, "save_named", "DROP TABLE raced")
+    before(table_names, "save_named", "DROP TABLE raced")
     append(session, format)
     assert ids(session) == [7]
     entry = entries.find_entry(session, ["raced"])
@@ -117,7 +117,7 @@ def test_name_dropped_after_a_write_stays_dropped(
     session: SparkSession, before: Before, tmp_path: Path, placed: bool
 ) -> None:
     make(session, place=str(tmp_path / "t") if placed else "")
-    before(dataframe_writer, "refresh_name", "DROP TABLE raced")
+    before(table_names, "refresh_name", "DROP TABLE raced")
     append(session)
     assert not session.catalog.tableExists("raced")
     if placed:
