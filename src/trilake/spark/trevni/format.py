@@ -35,9 +35,20 @@ class SparkTrevniFormat(SparkFormat):
 
     name = "trevni"
 
-    def read(self, spark: SparkSession, table: Table, **how: Any) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        table: Table,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        options: Mapping[str, str] | None = None,
+        newest: bool = False,
+    ) -> DataFrame:
         assert isinstance(table, TrevniTable)
-        return read_dataframe(spark, table, **how)
+        output = table.schema if columns is None else table.projected_schema(columns)
+        row_schema = rows_schema(output, table.uri)
+        return filtered_frame(spark, TrilakeTrevniDataSource, table, filter, options or {}, output, row_schema)
 
     def write(self, df: DataFrame, uri: str, options: Mapping[str, str], write: table_format.TableWrite) -> WriteResult:
         LOCAL.reject_log_only(write)
@@ -49,7 +60,9 @@ class SparkTrevniFormat(SparkFormat):
         return TrevniDataSource, TrilakeTrevniDataSource
 
     def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-        return load_trevni(spark, path, options, schema)
+        table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
+        row_schema = rows_schema(table.schema, table.uri) if schema is None else requested_schema(spark, schema)
+        return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.found_schema, row_schema)
 
     def write_options(self) -> Sequence[str]:
         return WRITE_OPTIONS
@@ -59,28 +72,6 @@ class SparkTrevniFormat(SparkFormat):
 
 
 TREVNI = SparkTrevniFormat()
-
-
-def read_dataframe(
-    spark: SparkSession,
-    table: TrevniTable,
-    *,
-    columns: Sequence[str] | None = None,
-    filter: FilterLike | None = None,
-    options: Mapping[str, str] | None = None,
-    newest: bool = False,
-) -> DataFrame:
-    """The rows for which ``filter`` is true, projected to ``columns``; a SQL filter selects partitions and blocks."""
-    output = table.schema if columns is None else table.projected_schema(columns)
-    row_schema = rows_schema(output, table.uri)
-    return filtered_frame(spark, TrilakeTrevniDataSource, table, filter, options or {}, output, row_schema)
-
-
-def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-    """The DataFrame of ``spark.read.format("trevni").options(...).schema(schema).load(path)``."""
-    table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()
-    row_schema = rows_schema(table.schema, table.uri) if schema is None else requested_schema(spark, schema)
-    return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.found_schema, row_schema)
 
 
 def write_dataframe(
