@@ -32,7 +32,7 @@ from trilake.errors import (
     TableNotFoundError,
     UnsupportedProtocolError,
 )
-from trilake.spark.delta.names.catalogue import default_location, location_of, parts_of
+from trilake.spark.delta.names.catalogue import default_location, existing_delta_table, find_delta_table, parts_of
 from trilake.spark.delta.read import violation_finder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
@@ -229,7 +229,7 @@ def test_catalog_names(spark: SparkSession, database: str, path: str) -> None:
     # By name in Spark and as a DeltaTable.
     assert spark.table(name).count() == 3
     assert [r[0] for r in spark.table(name).selectExpr("max(id)").collect()] == [2]
-    assert location_of(spark, name) == path
+    assert existing_delta_table(spark, name).location == path
     assert DeltaTable.forName(spark, name).toDF().count() == 3
     assert DeltaTable.forName(spark, f"delta.`{path}`").toDF().count() == 3
     assert log(path).head().metadata.name == name
@@ -255,12 +255,12 @@ def test_create_names_the_table_at_its_location(spark: SparkSession, database: s
     plain, described, other = f"{database}.plain", f"{database}.described", f"{database}.other"
     DeltaTable.create(spark).tableName(plain).location(path).execute()
     columns(DeltaTable.create(spark).tableName(described), "a + 1").execute()
-    assert location_of(spark, plain) == location_of(spark, described)
+    assert existing_delta_table(spark, plain).location == existing_delta_table(spark, described).location
     with pytest.raises(SchemaMismatchError, match="column b of the existing table is generated as a"):
         columns(DeltaTable.create(spark).tableName(other), "a + 2").execute()
     with pytest.raises(SchemaMismatchError, match="already exists with different columns"):
         DeltaTable.create(spark).tableName(other).location(path).addColumn("c", "INT").execute()
-    assert location_of(spark, other) is None
+    assert find_delta_table(spark, other) is None
     with pytest.raises(TableExistsError, match="already exists"):
         DeltaTable.create(spark).tableName(plain).location(path).execute()
     assert log(path).snapshot().version == 0

@@ -24,8 +24,7 @@ from trilake.spark.delta.maintenance import check_bool, check_properties, check_
 from trilake.spark.delta.names.catalogue import (
     default_location,
     existing_delta_table,
-    find_table,
-    location_of,
+    find_delta_table,
     name_aside,
     new_name,
     parts_of,
@@ -88,7 +87,7 @@ def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool
         return by_path.location, None, None
     if is_absolute(target) or "/" in target:
         return target, None, None
-    if location_of(spark, target) is not None and (table := find_table(spark, target)) is not None:
+    if (table := find_delta_table(spark, target)) is not None:
         return table.location, target, table.managed
     return default_location(spark, target), target, None
 
@@ -180,8 +179,8 @@ def _convert_named(
             condition="TABLE_OR_VIEW_NOT_FOUND",
         )
     with suppress(InvalidArgumentError):  # not a Delta table yet
-        if (place := location_of(spark, name)) is not None:
-            return place
+        if (table := find_delta_table(spark, name)) is not None:
+            return table.location
     about = {r[0]: r[1] for r in spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(name)}").collect()}
     provider, kind = str(about.get("Provider", "")).lower(), str(about.get("Type", "")).upper()
     if kind == "VIEW" or provider != "parquet":

@@ -27,8 +27,8 @@ from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import (
     default_location,
+    find_delta_table,
     find_table,
-    location_of,
     new_name,
     refresh_name,
     same_place,
@@ -211,23 +211,22 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         Raises ``TableExistsError``, ``TableNotFoundError`` (for ``replace``), ``InvalidArgumentError``,
         ``SchemaMismatchError`` or ``ExpressionError`` for an invalid description.
         """
-        existing = location_of(self._spark, self._name) if self._name is not None else None
+        table = find_delta_table(self._spark, self._name) if self._name is not None else None
+        existing = None if table is None else table.location
         path = self._place(existing)
         named = self._name if self._name is not None and table_at(self._name) is None else None
-        entry = None if named is None else find_table(self._spark, named)
-        managed = named is not None and self._location is None if entry is None else entry.managed
+        managed = named is not None and self._location is None if table is None else table.managed
         self._table = replace(self._table, managed=managed)
         if named is None or existing is not None:
             self._run(path, named, existing)
         else:
-            table = self._table
             try:
                 with new_name(
                     self._spark,
                     named,
-                    table.schema,
+                    self._table.schema,
                     path=self._location,
-                    comment=table.comment,
+                    comment=self._table.comment,
                     options=self._options,
                     replaces=self._mode == "create_or_replace",
                 ) as place:

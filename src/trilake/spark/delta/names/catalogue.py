@@ -119,14 +119,8 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     return NamedTable(format, entry.location, entry.managed, entry.full_name)
 
 
-def location_of(spark: SparkSession, name: str) -> str | None:
-    """The location of the Delta table with a name or at ``delta.`/path```; ``None`` for an unknown name.  Raises
-    ``InvalidArgumentError`` for a view and for tables of other formats."""
-    table = _find_delta_table(spark, name)
-    return None if table is None else table.location
-
-
-def _find_delta_table(spark: SparkSession, name: str) -> NamedTable | None:
+def find_delta_table(spark: SparkSession, name: str) -> NamedTable | None:
+    """Like :func:`find_table`; also raises ``InvalidArgumentError`` for Lance and Trevni tables."""
     table = find_table(spark, name)
     if table is not None and not has_log(table.format):
         raise InvalidArgumentError(
@@ -351,9 +345,9 @@ def existing_table(spark: SparkSession, name: str) -> NamedTable:
 
 
 def existing_delta_table(spark: SparkSession, name: str) -> NamedTable:
-    """The Delta table with a name or at ``delta.`/path```.  Raises the errors of :func:`location_of`, and
+    """The Delta table with a name or at ``delta.`/path```.  Raises the errors of :func:`find_delta_table`, and
     ``TableNotFoundError`` for an unknown name."""
-    table = _find_delta_table(spark, name)
+    table = find_delta_table(spark, name)
     if table is None:
         raise TableNotFoundError(
             f"table {name} cannot be found in the catalog",
