@@ -55,53 +55,15 @@ from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
 
-#: Limits on files, and on the bytes of their rows in memory.
-MOST_FILES, MOST_BYTES = 16, 64 << 20
-#: Types that Spark converts between Arrow and its rows.
-_OWN_FORMS = ("variant", "void")
-
-
-@dataclass(frozen=True)
-class BatchRows:
-    """The rows of a batch; ``here`` has them as Arrow, if this process read them and the query has no steps."""
-
-    make: Callable[[], DataFrame]
-    here: pa.Table | None = None
-
-    @cached_property
-    def frame(self) -> DataFrame:
-        return self.make()
-
-
-def few_rows(
-    reader: DeltaStreamReader, schema: T.StructType, tasks: Sequence[FileTask], plan: ReadPlan
-) -> pa.Table | None:
-    """The rows of the files; ``None`` if there are too many, or Spark may convert them."""
-    if len(tasks) > MOST_FILES or not _as_stored(reader, schema):
-        return None
-    batches: list[pa.RecordBatch] = []
-    size = 0
-    for batch in reader.read(StreamPartition(list(tasks), plan)):
-        batches.append(batch)
-        size += batch.nbytes
-        if size > MOST_BYTES:
-            return None
-    return pa.Table.from_batches(batches, reader.declared)
-
-
-def _as_stored(reader: DeltaStreamReader, schema: T.StructType) -> bool:
-    types = {f.name.lower(): f.dataType.simpleString() for f in to_spark(reader.stream.reading.metadata.schema)}
-    kinds = [(types.get(f.name.lower()), f.dataType.simpleString()) for f in schema]
-    return all(stored == declared and not any(n in declared for n in _OWN_FORMS) for stored, declared in kinds)
-
-
 R = TypeVar("R")
-
 _log = logging.getLogger("trilake.spark")
 
 #: The minimum bytes of a batch's files, since planning the scan takes a tenth of a second.
 SMALL = 8 << 20
-
+#: Limits on the files of a smaller batch that this process reads, and on the bytes of their rows.
+MOST_FILES, MOST_BYTES = 16, 64 << 20
+#: Types that Spark converts between Arrow and its rows.
+_OWN_FORMS = ("variant", "void")
 #: Operators that work row by row.  If there is a shuffle, Spark has already read the rows.
 _STEPS = {"Project", "Filter", "SubqueryAlias", "Generate", "MapInArrow", "MapInPandas"}
 _SOURCE = "StreamingDataSourceV2ScanRelation"
@@ -117,6 +79,18 @@ _streams = Recent(_MOST_STREAMS, _MOST_STREAMS)
 
 class _NotNativelyReadable(Exception):
     pass
+
+
+@dataclass(frozen=True)
+class BatchRows:
+    """The rows of a batch; ``here`` has them as Arrow, if this process read them and the query has no steps."""
+
+    make: Callable[[], DataFrame]
+    here: pa.Table | None = None
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        return self.make()
 
 
 @dataclass(frozen=True)
@@ -172,11 +146,12 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
     tasks = [t for t in batch.tasks if isinstance(t, FileTask)]
     if len(tasks) != len(batch.tasks) or any(t.selected is not None for t in tasks):
         raise _NotNativelyReadable("the stream reads a change feed")
-    if tasks and small and sum(t.size for t in tasks) < SMALL:
-        table = few_rows(reader, source.schema, tasks, batch.plan)
+    is_small = sum(t.size for t in tasks) < SMALL
+    if tasks and small and is_small:
+        table = _few_rows(reader, source.schema, tasks, batch.plan)
         if table is not None:
             return _local(df, steps, source, table), table.num_rows, _counter(execution, source.leaf)
-    if not tasks or sum(t.size for t in tasks) < SMALL:
+    if not tasks or is_small:
         raise _NotNativelyReadable("the batch is small")
     metadata = reader.stream.reading.metadata
     vectors = any(t.vector is not None for t in tasks)
@@ -191,6 +166,28 @@ def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
         raise _NotNativelyReadable(str(e)) from e
     replaced = _replaced(df, steps, source, frame)
     return BatchRows(lambda: replaced), rows, counter
+
+
+def _few_rows(
+    reader: DeltaStreamReader, schema: T.StructType, tasks: Sequence[FileTask], plan: ReadPlan
+) -> pa.Table | None:
+    """The rows of the files; ``None`` if there are too many, or Spark may convert them."""
+    if len(tasks) > MOST_FILES or not _as_stored(reader, schema):
+        return None
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader.read(StreamPartition(list(tasks), plan)):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            return None
+    return pa.Table.from_batches(batches, reader.declared)
+
+
+def _as_stored(reader: DeltaStreamReader, schema: T.StructType) -> bool:
+    types = {f.name.lower(): f.dataType.simpleString() for f in to_spark(reader.stream.reading.metadata.schema)}
+    kinds = [(types.get(f.name.lower()), f.dataType.simpleString()) for f in schema]
+    return all(stored == declared and not any(n in declared for n in _OWN_FORMS) for stored, declared in kinds)
 
 
 def _local(df: DataFrame, steps: list[Any], source: _Source, table: pa.Table) -> BatchRows:
