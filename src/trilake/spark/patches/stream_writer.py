@@ -382,9 +382,10 @@ def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
     if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options)).is_travel:
         versions.append(f"the version in {fspath(place)}")
     if versions:
-        error = InvalidArgumentError(
-            f"a stream reads all later versions: {' and '.join(versions)} is not supported",
-            help="begin with startingVersion or startingTimestamp, or read one version with spark.read",
-            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+        raise analysis_error(
+            InvalidArgumentError(
+                f"a stream reads all later versions: {' and '.join(versions)} is not supported",
+                help="begin with startingVersion or startingTimestamp, or read one version with spark.read",
+                condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+            )
         )
-        raise_for_spark(error, analysis_error(error))
