@@ -483,6 +483,8 @@ def test_query_vectors_are_lists_of_numbers() -> None:
             vectors_in(wrong)
     with pytest.raises(TypeError, match="must be list-like"):
         vectors_in("x")
+    with pytest.raises(ValueError, match="must have the same length, got 2 and 3"):
+        vectors_in([np.zeros(2), np.zeros(3)])
     assert vectors_in(pa.chunked_array([[1, 2]]))[0].tolist() == [[1.0, 2.0]]
 
 

@@ -125,7 +125,7 @@ def test_probing_continues_until_k_rows_are_found() -> None:
         ({"q": np.zeros((2, 7))}, "size 7"),
         ({"q": np.zeros((0, 8))}, "at least one query vector"),
         ({"q": np.zeros((1, 1, 8))}, "3 dimensions"),
-        ({"q": [[0.0] * 8, [0.0]]}, "array of floats"),
+        ({"q": [[0.0] * 8, [0.0]]}, "must have the same length, got 1 and 8"),
     ],
 )
 def test_invalid_searches_are_rejected(search: dict[str, Any], message: str) -> None:

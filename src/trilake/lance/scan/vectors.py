@@ -53,6 +53,10 @@ def vectors_in(q: Any) -> tuple[Floats, bool]:
         q = q.to_pylist()
     if isinstance(q, str | bytes):
         raise WrongTypeError(f"query vector must be list-like, got {type(q).__name__}")
+    if isinstance(q, list | tuple):
+        lengths = sorted({len(one) for one in q if hasattr(one, "__len__")})
+        if len(lengths) > 1:
+            raise WrongTypeError(f"All query vectors must have the same length, got {lengths[0]} and {lengths[-1]}")
     try:
         vectors = np.asarray(q, np.float32)
     except (ValueError, TypeError) as e:
