@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.lance.v2.files import differences, read, write
+from trilake.lance.file import LanceFileReader
 
 N = 20_000
 
@@ -75,3 +76,44 @@ def test_files_are_not_larger_than_those_of_lance(tmp_path: Path, version: str, 
     expected = (tmp_path / "lance").stat().st_size
     assert written.size == Path(path).stat().st_size
     assert written.size <= 1.1 * expected
+
+
+M = 200_000
+
+
+@cache
+def dense() -> dict[str, pa.Array]:
+    """Items of which a byte of a file stores hundreds."""
+    zeros = np.zeros(M, "i8")
+    few = np.where(np.arange(M) % 50_000 == 7, 7, zeros)
+    runs = np.repeat(np.arange(M // 1000), 1000)
+    return {
+        "zeros": pa.array(zeros),
+        "few integers": pa.array(few),
+        "few bytes": pa.array(few.astype("u1")),
+        "few floats": pa.array(few.astype("f4")),
+        "few nulls": pa.array(zeros.astype("i4"), mask=few > 0),
+        "runs": pa.array(runs.astype("i4")),
+        "runs of bytes": pa.array((runs % 3).astype("u1")),
+        "runs of words": pa.array((runs % 3).astype("U1")),
+    }
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("writer", ["trilake", "lance"])
+@pytest.mark.parametrize("name", dense())
+def test_dense_lists_are_read(
+    tmp_path: Path, name: str, writer: str, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a small allowance for values without bytes, these lists stand for 40 million items."""
+    for module in ("codecs", "column", "miniblock"):
+        monkeypatch.setattr(f"trilake.lance.v2.{module}.MAX_UNBACKED", 1 << 13)
+    ends = np.arange(0, M + 1, M // 4, dtype="i4")
+    table = pa.table({"a": pa.ListArray.from_arrays(pa.array(ends), dense()[name])})
+    if writer == "trilake":
+        path = Path(write(tmp_path, table, version)[0])
+    else:
+        path = tmp_path / "lance"
+        with lance.file.LanceFileWriter(str(path), table.schema, version=version) as out:
+            out.write_batch(table)
+    assert not list(differences(table, LanceFileReader(str(path)).read_all().to_table()))

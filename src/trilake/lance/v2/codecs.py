@@ -34,6 +34,8 @@ from trilake.lance.v2.values import Rows as PackedRows
 
 #: Maximum values without bytes in one piece: a tiny file must not exhaust the memory.
 MAX_UNBACKED = 1 << 25
+#: Values per byte of the densest encoding: a block of 1,024 equal values is one word.
+DENSEST = 1024
 _WIDTHS = (8, 16, 32, 64)
 
 
@@ -100,7 +102,7 @@ def _like_chunk(make: type[Codec]) -> Callable[[Any, Bytes, int], Values]:
     """Decode a block as the only buffer of a single chunk."""
 
     def decode(encoding: Any, data: Bytes, count: int) -> Values:
-        if count > MAX_UNBACKED + 8 * len(data):
+        if count > MAX_UNBACKED + DENSEST * len(data):
             raise DamagedPage(f"{len(data)} bytes are too few for {count} values")
         return make(encoding).all([_single(data)], np.array([count], np.int64))
 
@@ -209,7 +211,8 @@ def _expanded(values: Buffers, lengths: Buffers, bits: int, width: int, counts: 
     """Expand runs of values of ``bits`` bits, with lengths of ``width`` bytes."""
     total, totals = int(counts.sum()), np.empty(len(counts), np.int64)
     kernels().count_runs(lengths.data, lengths.at, lengths.size, width, totals)
-    bad = bool((totals < counts).any()) or total > MAX_UNBACKED + 8 * int(values.size.sum())
+    # A run of a length of one byte has at most 255 values.
+    bad = bool((totals < counts).any()) or (width > 1 and total > MAX_UNBACKED + 8 * int(values.size.sum()))
     if not bad:
         out = allocate(total * bits // 8).view(f"<u{bits // 8}")
         words, at = values.words(bits)

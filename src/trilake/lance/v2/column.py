@@ -60,11 +60,11 @@ class ConstantPage:
         if definition is not None:
             definition = definition[entries]
             number = int(np.count_nonzero(definition <= self._layers.max_visible))
+        if number > MAX_UNBACKED and rep is None and definition is None:
+            raise DamagedPage(f"{number} constants in one read are too many; read fewer rows")
         return Part(self._values(item, number), rep, definition, self._layers)
 
     def _values(self, item: Values | None, number: int) -> Values:
-        if number > MAX_UNBACKED:
-            raise DamagedPage(f"{number} constants in one read are too many; read fewer rows")
         if item is None:
             return Nothing(number)
         if isinstance(item, Variable) and number * len(item.data) > _MAX_BYTES:

@@ -13,6 +13,7 @@ import numpy as np
 
 from trilake.lance.file.sources import Int64s, Pieces, PlacedJob
 from trilake.lance.v2.codecs import (
+    DENSEST,
     MAX_UNBACKED,
     Buffers,
     Pick,
@@ -332,7 +333,7 @@ class LevelCodec:
         """Read all levels, or single ones.  Raises ``DamagedPage``."""
         k, mode, width = kernels(), self._mode, self._width
         total = int(counts.sum())
-        if total > MAX_UNBACKED + 8 * int(pieces.size.sum()):
+        if total > MAX_UNBACKED + DENSEST * int(pieces.size.sum()):
             raise DamagedPage(f"{pieces.size.sum()} bytes are too few for {total} levels")
         if pick is not None and mode in (k.FLAT, k.INLINE, k.BLOCKS):
             out = np.empty(len(pick.piece), np.uint16)
