@@ -29,7 +29,7 @@ def configure_spark_with_delta_pip(
 
     def get_or_create() -> SparkSession:
         # late: a builder may never make a session
-        from trilake.spark.session.checks import without_jar
+        from trilake.spark.session.delta_jar import without_jar
         from trilake.sql.spark.install import install
 
         kept = without_jar(builder._options)

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 import trilake
 from tests.connect_session import run_apart
 from trilake.errors import UnsupportedSparkError
-from trilake.spark.session import checks
-from trilake.spark.session.checks import without_jar
+from trilake.spark.session import delta_jar
+from trilake.spark.session.delta_jar import without_jar
 from trilake.sql.spark import install
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -64,7 +64,7 @@ def test_running_session_drops_a_missing_catalog(
 def test_remaining_setting_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
-    monkeypatch.setattr(checks, "_loads", lambda *_: False)
+    monkeypatch.setattr(delta_jar, "_loads", lambda *_: False)
     with pytest.raises(UnsupportedSparkError, match=r"remove the setting spark\.sql\.catalog\.spark_catalog"):
         trilake.register(session)
 

@@ -1,7 +1,4 @@
-"""Checks of a session before its tasks run trilake code: once per session; the message says how to fix a problem.
-
-Also drops settings that name classes of delta-spark's jar.
-"""
+"""Checks of a session before its tasks run trilake code: once per session; the message says how to fix a problem."""
 
 from __future__ import annotations
 
@@ -10,14 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from trilake.common.extras import need
 from trilake.errors import UnsupportedSparkError
-from trilake.spark.session.bypass import bypass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,60 +112,3 @@ def _problem(executable: str) -> str | None:
         lines = result.stderr.strip().splitlines()
         return f"cannot import trilake: {lines[-1] if lines else 'no reason given'}"
     return None
-
-
-# --- settings that name classes of delta-spark's jar -----------------------------------------------------------------
-
-
-V = TypeVar("V")
-_CATALOG = "spark.sql.catalog.spark_catalog"
-_JAR = ("io.delta.", "org.apache.spark.sql.delta.")
-
-
-def without_jar(settings: Mapping[str, V]) -> dict[str, Any]:
-    """The settings of a new session without delta-spark's extensions and catalogs.
-
-    >>> without_jar({"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension, org.other.Extension", "a.b": 1})
-    {'spark.sql.extensions': 'org.other.Extension', 'a.b': 1}
-    >>> without_jar({"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"})
-    {}
-    """
-    out: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key != "spark.sql.extensions" and not key.startswith("spark.sql.catalog."):
-            out[key] = value
-            continue
-        names = [name.strip() for name in str(value).split(",")]
-        others = [name for name in names if name and not name.startswith(_JAR)]
-        if len(others) == len(names):
-            out[key] = value
-        elif others:
-            out[key] = ",".join(others)
-    return out
-
-
-def drop_missing_catalog(spark: SparkSession) -> None:
-    """Unset the session catalog if its class is not on the class path.  Raises ``UnsupportedSparkError`` if the session
-    keeps the setting."""
-    name = spark.conf.get(_CATALOG, None)
-    if name is None or name == "builtin" or _loads(spark, name):
-        return
-    spark.conf.unset(_CATALOG)
-    if not _loads(spark, name):
-        raise UnsupportedSparkError(
-            f"the setting {_CATALOG} names the class {name}, which is not on Spark's class path",
-            help=f"remove the setting {_CATALOG} and start the session again: trilake does not need it",
-        )
-    _log.warning("removed the setting %s from this session: its class %s is not on Spark's class path", _CATALOG, name)
-
-
-def _loads(spark: SparkSession, name: str) -> bool:
-    """Whether Spark can load its catalog, as it does for the first statement that needs it."""
-    try:
-        with bypass():
-            spark.sql("SHOW NAMESPACES IN spark_catalog").collect()
-    except Exception as e:
-        if name not in str(e):
-            raise
-        return False
-    return True

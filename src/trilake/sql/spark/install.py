@@ -20,7 +20,8 @@ from trilake.spark.patches.chains import classes
 from trilake.spark.patches.reader import with_table_name
 from trilake.spark.patches.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.patches.register import register, with_sources
-from trilake.spark.session.checks import check_pyspark, without_jar
+from trilake.spark.session.checks import check_pyspark
+from trilake.spark.session.delta_jar import without_jar
 from trilake.spark.session.local import connect_session, local_session
 from trilake.sql.parser.cursor import name_parts
 from trilake.sql.spark.catalog import METHODS, Method

@@ -18,8 +18,9 @@ from pyspark.sql import types as T
 
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.bypass import bypass
-from trilake.spark.session.checks import check_session, drop_missing_catalog
+from trilake.spark.session.checks import check_session
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.delta_jar import drop_missing_catalog
 from trilake.spark.session.internals import active_session, knows_class
 from trilake.spark.session.runner import PICKLED, map_in_arrow, outcomes, pickled, task_rows
 from trilake.spark.session.settings import check_shared
