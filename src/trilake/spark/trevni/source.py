@@ -20,7 +20,7 @@ from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Option
 from trilake.spark.session.schemas import from_spark, new_columns
 from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import stream_reader, stream_writer
-from trilake.spark.session.sources.rows_source import RowsReader, as_declared, rows_schema
+from trilake.spark.session.sources.rows_source import Piece, RowsReader, as_declared, rows_schema
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 from trilake.trevni.tables.dataset import Split, list_files, read_split
@@ -175,13 +175,6 @@ class TrevniWriter(api.DataSourceArrowWriter):
 TREVNI_STREAM_OPTIONS = ("maxFilesPerTrigger", "failOnDataLoss")
 
 
-@dataclass
-class StreamFile(api.InputPartition):
-    """The part of a file that one task reads."""
-
-    split: Split
-
-
 class TrevniStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
     """Reads a folder as a stream of files, with the columns of its first file when the stream was declared."""
 
@@ -214,10 +207,10 @@ class TrevniStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailabl
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
         if start == end:
             return []
-        return [StreamFile(split) for split in self._stream.batch(TrevniOffset.from_json(end))]
+        return [Piece(split) for split in self._stream.batch(TrevniOffset.from_json(end))]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in read_split(cast(StreamFile, partition).split, self.declared):
+        for batch in read_split(cast(Piece, partition).what, self.declared):
             yield as_declared(batch, self.declared)
 
 
