@@ -273,7 +273,11 @@ def test_conversion_keeps_values_that_files_lack(sql: SparkSession) -> None:
             DeltaTable.convertToDelta(sql, "test_filled")
         assert sorted(sql.table("test_filled").collect()) == before
         sql.sql("CREATE TABLE test_filled_2 USING parquet AS SELECT * FROM test_filled")
-        assert sorted(DeltaTable.convertToDelta(sql, "test_filled_2").toDF().collect()) == before
+        with pytest.raises(AnalysisException, match="cannot be found"):
+            sql.sql("CONVERT TO DELTA default.no_such_table_here")
+        for _ in range(2):
+            sql.sql("CONVERT TO DELTA default.test_filled_2")
+            assert sorted(DeltaTable.forName(sql, "test_filled_2").toDF().collect()) == before
     finally:
         for name in ("test_filled", "test_filled_2"):
             sql.sql(f"DROP TABLE IF EXISTS {name}")

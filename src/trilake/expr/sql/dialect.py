@@ -268,6 +268,7 @@ def rejection(node: exp.Expression) -> FilterError:
         return FilterError(
             f"{sql} contains a subquery",
             help="a filter sees one row at a time: list the values, or use a join in Spark",
+            condition="DELTA_UNSUPPORTED_SUBQUERY",
         )
     if next(node.find_all(exp.Window), None) is not None:
         return FilterError(f"{sql} has a window function", help="a filter sees one row at a time: compute it in Spark")

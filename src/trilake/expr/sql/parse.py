@@ -490,8 +490,7 @@ def translate_scalar(
         for pattern, word in _WORDS:
             reason = pattern.sub(word, reason)
         if "one row at a time" in (error.help or ""):  # a subquery or a window function
-            condition = {"condition": "DELTA_UNSUPPORTED_SUBQUERY"} if "contains a subquery" in reason else {}
-            raise ExpressionError(reason, help=_ONE_ROW, **condition) from error
+            raise ExpressionError(reason, help=_ONE_ROW, condition=error.condition) from error
         where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
         raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(source)}: {reason}", **where) from error
 

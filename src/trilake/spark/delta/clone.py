@@ -114,10 +114,12 @@ def convert_table(
                 condition="DELTA_MISSING_PROVIDER_FOR_CONVERT",
             )
         return _convert_named(spark, identifier, fields, collect_stats, options)
+    if _is_qualified_name(spark, identifier, *by_path.groups()):
+        return _convert_named(spark, identifier.strip(), fields, collect_stats, options)
     provider, path = by_path[1].lower(), by_path[2].replace("``", "`")
     if provider == "delta":
         return existing_delta_table(spark, identifier).location
-    if provider not in ("parquet", "iceberg"):
+    if provider not in _CONVERTIBLE:
         raise InvalidArgumentError(
             f"CONVERT TO DELTA converts Parquet files and Iceberg tables, not {provider}",
             help="write parquet.`/path/to/table` or iceberg.`/path/to/table`",
@@ -125,6 +127,16 @@ def convert_table(
         )
     _convert(spark, path, fields, collect_stats, options, "iceberg" if provider == "iceberg" else "parquet")
     return path
+
+
+_CONVERTIBLE = ("parquet", "iceberg")
+
+
+def _is_qualified_name(spark: SparkSession, identifier: str, first: str, second: str) -> bool:
+    """Whether ``first.second`` is a table in a database, and not a format and a path."""
+    if "/" in second:
+        return False
+    return first.lower() not in ("delta", *_CONVERTIBLE) or spark.catalog.tableExists(identifier.strip())
 
 
 def _convert(

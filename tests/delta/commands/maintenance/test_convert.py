@@ -220,6 +220,38 @@ def test_conflicting_file_schemas_are_rejected(other: dict[str, pa.Array]) -> No
     assert "2" in caught.value.context["file"]
 
 
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a"), ("b", "a", "c")])
+def test_small_integers_of_several_widths_have_the_widest_type(order: tuple[str, ...]) -> None:
+    store = MemoryStore()
+    types_of_files = {"a": pa.int8(), "b": pa.int32(), "c": pa.int16()}
+    for i, name in enumerate(order):
+        values = pa.array([i], types_of_files[name])
+        put(store, f"{i}", pa.table({"n": values, "l": pa.array([[i]], pa.list_(values.type))}))
+    convert_to_delta(store, standard_engine())
+    assert types(store) == {"n": "integer", "l": "array<integer>"}
+    assert read(store) == [{"n": i, "l": [i]} for i in range(3)]
+    assert read(store, filter="n = 1") == [{"n": 1, "l": [1]}]
+
+
+def test_folders_of_a_declared_column_with_a_dot_are_not_hidden() -> None:
+    store = folder(".k%25=a/x", ".other=b/x", ".hidden/x")
+    convert_to_delta(store, standard_engine(), partition_by=[".k%"])
+    assert read(store) == [{"n": 0, ".k%": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("keys", "condition"),
+    [
+        (("x", "k=1/x"), "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME"),
+        (("a=1/x", "k=1/x"), "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME"),
+    ],
+)
+def test_folders_with_different_partition_columns_are_rejected(keys: tuple[str, ...], condition: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="conflicting partition folders") as caught:
+        convert_to_delta(folder(*keys), standard_engine())
+    assert caught.value.condition == condition
+
+
 @pytest.mark.parametrize(
     "column",
     [

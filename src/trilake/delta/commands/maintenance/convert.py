@@ -43,6 +43,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MODE, check_names
 from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory
 from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.schema import StructField, StructType, parse_schema
 from trilake.delta.protocol.table_features.variant_shredding import ENABLED as VARIANT_SHREDDING
@@ -201,7 +202,8 @@ def convert_to_delta(
             )
         plan, rows = conversion_plan(source, into, properties or {}, runtime, collect_stats=collect_stats)
         return _committed(log, plan, rows)
-    files = _data_files(store, by_manifest=by_manifest)
+    declared = [c if isinstance(c, str) else c.name for c in partition_by or ()]
+    files = _data_files(store, declared, by_manifest=by_manifest)
     folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
     reader = FooterReader(store, dict(properties or {}), collect_stats)
@@ -342,7 +344,7 @@ def _already(log: DeltaLog) -> ConvertResult | None:
     return ConvertResult(snapshot.version, False, snapshot.adds.num_rows)
 
 
-def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
+def _data_files(store: Store, partition_columns: Sequence[str], *, by_manifest: bool) -> pa.Table:
     listing = list_files(store)
     committed = committed_files(store, frozenset(listing["path"].to_pylist())) if by_manifest else None
     if committed is not None:
@@ -355,7 +357,12 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
             help="move the table out, or convert the other folders separately",
             file=store.uri,
         )
-    files = listing.filter(pc.invert(pc.match_substring_regex(listing["path"], _HIDDEN)))
+    paths = listing["path"]
+    for name in partition_columns:
+        if name.startswith("."):  # folders of a declared column are not hidden
+            folder = re.escape(hive_directory({name: None}).removesuffix(HIVE_NULL))
+            paths = pc.replace_substring_regex(paths, rf"(^|/){folder}", r"\1=")
+    files = listing.filter(pc.invert(pc.match_substring_regex(paths, _HIDDEN)))
     if not files.num_rows:
         raise TableNotFoundError(
             "there are no files to convert",

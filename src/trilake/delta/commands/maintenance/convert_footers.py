@@ -338,7 +338,8 @@ def _fits(noted: DataType, actual: DataType) -> bool:
 def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
     """The columns of all files, each nullable, matched by name, ignoring case.
 
-    Raises ``SchemaMismatchError`` if a column has two types.
+    A column of several small integer types, which Parquet stores alike, has the widest.  Raises
+    ``SchemaMismatchError`` if a column has two other types.
     """
     merged: DataType = StructType(())
     for file, schema in schemas:
@@ -347,6 +348,10 @@ def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
     nullable = all_nullable(merged)
     assert isinstance(nullable, StructType)
     return nullable
+
+
+#: Parquet stores them as INT32, so a column may be read with a wider type than a file has.
+_SMALL_INTEGERS = ("byte", "short", "integer")
 
 
 def _check_names(t: DataType, file: str) -> None:
@@ -377,6 +382,8 @@ def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
         return a
     if isinstance(a, PrimitiveType) and a.name == "void":
         return b
+    if str(a) in _SMALL_INTEGERS and str(b) in _SMALL_INTEGERS:
+        return max(a, b, key=lambda t: _SMALL_INTEGERS.index(str(t)))
     raise SchemaMismatchError(
         f"the schemas of the files do not match: column {path.rstrip('.')} is {a} in other files and {b} in this one",
         help="rewrite the files with one type, or convert them separately",

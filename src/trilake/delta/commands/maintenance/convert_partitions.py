@@ -95,11 +95,12 @@ def _columns(folder: str, uri: str | None) -> list[tuple[str, str]]:
     return [(unescape(name), value) for name, _, value in columns]
 
 
-def _conflict(what: str, uri: str | None) -> InvalidArgumentError:
+def _conflict(what: str, uri: str | None, condition: str | None = None) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"conflicting partition folders: {what}",
         help="move the files so that all are in column=value folders with the same columns in the same order",
         file=uri,
+        condition=condition,
     )
 
 
@@ -109,7 +110,9 @@ def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | No
         first_folders.setdefault(tuple(name for name, _ in columns), folder)
     if len(first_folders) > 1:
         (a, x), (b, y) = list(first_folders.items())[:2]
-        raise _conflict(f"{list(a)} in {x!r} and {list(b)} in {y!r}", uri)
+        what = "PARTITION_COLUMN" if len(a) == len(b) else "NUM_PARTITION_COLUMNS"
+        condition = f"DELTA_UNEXPECTED_{what}_FROM_FILE_NAME"
+        raise _conflict(f"{list(a)} in {x!r} and {list(b)} in {y!r}", uri, condition)
     names = list(next(iter(first_folders), ()))
     if len({n.lower() for n in names}) < len(names):
         raise _conflict(f"the columns {names} are not unique", uri)
