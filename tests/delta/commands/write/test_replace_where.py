@@ -240,3 +240,22 @@ def test_rows_without_partition_column_are_rejected(tmp_path: Path, how: Mapping
     trilake.create(generated, {"id": "bigint", "g": "bigint"}, generated={"g": "id % 2"}, partition_by="g")
     trilake.write({"id": [3]}, generated, **how)
     assert rows(trilake.open(generated).to_arrow()) == [{"id": 3, "g": 1}]
+
+
+def test_moved_rows_need_whole_files(tmp_path: Path) -> None:
+    """``dataChange=false`` says that no row changes, so a predicate may only select whole partitions."""
+    uri = str(tmp_path)
+    trilake.write(_rows(1, 2), uri, partition_by="p", properties=FEED)
+    new = _rows(1, 2)
+
+    def move(where: str) -> None:
+        request = WriteRequest("overwrite", from_arrow(new.schema), replace_where=where, data_change=False)
+        write_arrow(DeltaLog(open_store(uri), standard_engine()), new.schema, new.to_batches(), request)
+
+    with pytest.raises(InvalidArgumentError, match="DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET"):
+        move("id <= 2")
+    move("p = 'x'")
+    assert _ids(uri) == [1, 2]
+    last = _last(uri)
+    assert [a["dataChange"] for a in [*last["add"], *last["remove"]]] == [False, False]
+    assert not last["cdc"]

@@ -112,6 +112,26 @@ _CALLS: dict[str, tuple[str, Callable[[SparkSession, str], Any]]] = {
             .save(f"{d}/t")
         ),
     ),
+    "write: replaceWhere with a subquery": (
+        "DELTA_UNSUPPORTED_SUBQUERY",
+        lambda s, d: (
+            s.sql("SELECT 1 AS id, 'a' AS name")
+            .write.format("delta")
+            .mode("overwrite")
+            .option("replaceWhere", f"id IN (SELECT id FROM delta.`{d}/t`)")
+            .save(f"{d}/t")
+        ),
+    ),
+    "write: replaceWhere by rows and dataChange=false": (
+        "DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET",
+        lambda s, d: (
+            s.sql("SELECT 1 AS id, 'a' AS name")
+            .write.format("delta")
+            .mode("overwrite")
+            .options(replaceWhere="id = 1", dataChange="false")
+            .save(f"{d}/t")
+        ),
+    ),
     "write: replaceWhere and dynamic": (
         "DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE",
         lambda s, d: (

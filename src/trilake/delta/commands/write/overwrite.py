@@ -141,7 +141,7 @@ def required_of_rows(request: WriteRequest, metadata: Metadata) -> Filter | None
     """The condition that every new row must satisfy; ``None`` if there is none.
 
     A part of ``replace_where`` without columns, such as ``false``, does not restrict rows.  Raises
-    ``InvalidArgumentError`` for data columns where only partition columns are allowed.
+    ``InvalidArgumentError`` for data columns where only partition columns are allowed, as with ``dataChange=false``.
     """
     where = parse_filter(request.replace_where, filter_schema(metadata.schema))
     of_data = [] if where is None else sorted(where.columns - set(metadata.partition_columns))
@@ -151,6 +151,12 @@ def required_of_rows(request: WriteRequest, metadata: Metadata) -> Filter | None
             f" ({', '.join(metadata.partition_columns) or 'none'})",
             help="unset spark.databricks.delta.replaceWhere.dataColumns.enabled, or use partition columns only",
             condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
+        )
+    if of_data and not request.data_change:
+        raise InvalidArgumentError(
+            f"dataChange=false moves whole files, but replaceWhere selects rows by {', '.join(of_data)}",
+            help="leave out dataChange, or use partition columns only",
+            condition="DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET",
         )
     if where is None or not request.replace_where_checked:
         return None

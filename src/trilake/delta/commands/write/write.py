@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from trilake.delta.commands.rows.row_changes import Runner, discard, moved_on, records_changes, run_here
+from trilake.delta.commands.rows.row_changes import Runner, discard, moved_on, run_here
 from trilake.delta.commands.write.create import NOT_EMPTY, TableDescription, clustering_of, described
 from trilake.delta.commands.write.overwrite import (
     NOTHING,
@@ -249,13 +249,6 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
         with _offering_another_schema(request):
             check_partitioning(request.partition_by, metadata, uri)
     check_properties(request.properties, metadata, uri)
-    recorded = isinstance(base, Snapshot) and request.replace_where is not None and records_changes(base)
-    if recorded and not request.data_change:
-        raise InvalidArgumentError(
-            "dataChange=false cannot be used: replace_where may remove rows, which the change data feed records",
-            help="leave out dataChange, or overwrite whole partitions",
-            file=uri,
-        )
 
 
 def resume_write(log: DeltaLog, plan: WritePlan) -> WritePlan:
