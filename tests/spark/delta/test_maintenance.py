@@ -283,6 +283,31 @@ def test_conversion_keeps_values_that_files_lack(sql: SparkSession) -> None:
             sql.sql(f"DROP TABLE IF EXISTS {name}")
 
 
+def test_conversion_by_name_takes_the_rows_and_properties_of_the_table(sql: SparkSession, tmp_path: Path) -> None:
+    """Folders that the catalog does not list were converted, too, and properties were lost."""
+    name, place = "test_listed", tmp_path / "t"
+    sql.sql(
+        f"CREATE TABLE {name} (id BIGINT, p STRING) USING parquet PARTITIONED BY (p) LOCATION '{place}'"
+        " TBLPROPERTIES ('kept' = 'yes')"
+    )
+    try:
+        sql.sql(f"INSERT INTO {name} VALUES (1, 'a b'), (2, NULL)")
+        sql.range(9).write.parquet(f"{place}/p=orphan")
+        sql.range(9).write.parquet(f"{place}/q=1/r=2")
+        sql.sql(f"ALTER TABLE {name} ADD PARTITION (p = 'own') LOCATION '{tmp_path}/own'")
+        sql.range(3, 4).write.mode("append").parquet(f"{tmp_path}/own")
+        sql.catalog.refreshTable(name)
+        assert sql.table(name).count() == 3
+        with pytest.raises(AnalysisException, match="files outside of its folder"):
+            sql.sql(f"CONVERT TO DELTA {name}")
+        sql.sql(f"ALTER TABLE {name} DROP PARTITION (p = 'own')")
+        sql.sql(f"CONVERT TO DELTA {name}")
+        assert sorted(sql.table(name).collect()) == [(1, "a b"), (2, None)]
+        assert trilake.open(place).properties["kept"] == "yes"
+    finally:
+        sql.sql(f"DROP TABLE IF EXISTS {name}")
+
+
 def test_iceberg_tables_are_converted_in_place(spark: SparkSession, tmp_path: Path) -> None:
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
     catalog.create_namespace("ns")

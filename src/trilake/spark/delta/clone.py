@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -147,6 +148,8 @@ def _convert(
     options: Mapping[str, str] | None,
     source_format: Literal["parquet", "iceberg"] = "parquet",
     filled: Mapping[str, str] | None = None,
+    only: list[str] | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
     store = session_store(spark, path, options)
     zone, log = session_zone(spark), session_log(spark, store)
@@ -155,12 +158,13 @@ def _convert(
         log.engine,
         partition_by=fields,
         collect_stats=collect_stats,
-        properties=default_properties(spark),
+        properties={**default_properties(spark), **(properties or {})},
         user_metadata=log.user_metadata,
         timezone="UTC" if zone in UTC_ZONES else zone,
         by_manifest=session_flag(spark, CONVERT_BY_MANIFEST, True),
         source_format=source_format,
         filled=filled,
+        only=only,
         run=many_runner(spark, store, least=16),
     )
 
@@ -213,7 +217,11 @@ def _convert_named(
     in_folders = {f if isinstance(f, str) else f.name for f in fields}
     defaults = {f.name: f.metadata.get("EXISTS_DEFAULT", "NULL") for f in columns.fields if f.name not in in_folders}
     filled = {name: value for name, value in defaults.items() if not _NULL.fullmatch(value)}
-    _convert(spark, path, fields, collect_stats, options, filled=filled)
+    # The catalog lists partitions: files in other folders are not rows of the table.
+    only = [unquote(urlsplit(u).path) for u in spark.table(quoted(name)).inputFiles()] if fields else None
+    properties = {r.key: r.value for r in spark.sql(f"SHOW TBLPROPERTIES {quoted(name)}").collect()}
+    properties.pop("transient_lastDdlTime", None)  # Hive's
+    _convert(spark, path, fields, collect_stats, options, filled=filled, only=only, properties=properties)
     log = DeltaLog(session_store(spark, path, options), spark_engine())
     there = log.head().schema
     missing = [replace(f, nullable=True, metadata={}) for f in from_spark(columns).fields if there.find(f.name) is None]

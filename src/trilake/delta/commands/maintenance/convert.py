@@ -87,7 +87,14 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
     paths: list[str] = []
     for n, compact in batches_to_read:
         paths += _paths(store, f"{MANIFEST}/{n}{'.compact' if compact else ''}")
-    return _as_keys(store, paths, keys)
+    committed, missing = _as_keys(paths, keys)
+    if missing is not None:
+        raise MissingFileError(
+            f"the file list of the streaming sink names {missing!r}, which is not in the folder",
+            help=f"restore the file, or delete {MANIFEST} if every file in the folder belongs to the table",
+            file=f"{store.uri}/{MANIFEST}",
+        )
+    return committed
 
 
 def _paths(store: Store, key: str) -> list[str]:
@@ -105,23 +112,17 @@ def _paths(store: Store, key: str) -> list[str]:
         ) from e
 
 
-def _as_keys(store: Store, paths: Sequence[str], keys: Collection[str]) -> frozenset[str]:
-    """The paths relative to the folder; the first path shows where the folder was when it was written."""
+def _as_keys(paths: Sequence[str], keys: Collection[str]) -> tuple[frozenset[str], str | None]:
+    """The paths relative to the folder with the files ``keys``, and one of them that is not among these.  The first
+    path shows where the folder was when it was written."""
     if not paths:
-        return frozenset()
+        return frozenset(), None
     there = keys if isinstance(keys, (set, frozenset)) else set(keys)
     parts = paths[0].split("/")
     below = next((i for i in range(1, len(parts)) if "/".join(parts[i:]) in there), len(parts) - 1)
     root = "/".join(parts[:below]) + "/"
     keys_below = frozenset(p.removeprefix(root) for p in paths)
-    missing = min(keys_below - there, default=None)
-    if missing is not None:
-        raise MissingFileError(
-            f"the file list of the streaming sink names {missing!r}, which is not in the folder",
-            help=f"restore the file, or delete {MANIFEST} if every file in the folder belongs to the table",
-            file=f"{store.uri}/{MANIFEST}",
-        )
-    return keys_below
+    return keys_below, min(keys_below - there, default=None)
 
 
 #: Names that Spark ignores when it lists data: unfinished files, names with a leading dot, and names with a leading
@@ -165,6 +166,7 @@ def convert_to_delta(
     by_manifest: bool = True,
     source_format: Literal["parquet", "iceberg"] | None = None,
     filled: Mapping[str, str] | None = None,
+    only: Sequence[str] | None = None,
     run: Runner = run_here,
 ) -> ConvertResult:
     """Make a table of the Parquet files below the root of ``store``; an existing Delta table stays unchanged.
@@ -180,6 +182,7 @@ def convert_to_delta(
     source_format: the required format of the source; by default Iceberg if the folder has Iceberg metadata.
     filled: columns that every file must have: a file without such a column has this value there in the source, but
         null in a Delta table.
+    only: absolute paths of the files to convert; by default all.
 
     Raises ``TableNotFoundError`` if there is no file, ``CorruptFileError`` for one that is not Parquet and for a
     malformed list of a sink, ``MissingFileError`` for a file in such a list that does not exist,
@@ -203,7 +206,7 @@ def convert_to_delta(
         plan, rows = conversion_plan(source, into, properties or {}, runtime, collect_stats=collect_stats)
         return _committed(log, plan, rows)
     declared = [c if isinstance(c, str) else c.name for c in partition_by or ()]
-    files = _data_files(store, declared, by_manifest=by_manifest)
+    files = _data_files(store, declared, only, by_manifest=by_manifest)
     folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
     reader = FooterReader(store, dict(properties or {}), collect_stats)
@@ -344,9 +347,21 @@ def _already(log: DeltaLog) -> ConvertResult | None:
     return ConvertResult(snapshot.version, False, snapshot.adds.num_rows)
 
 
-def _data_files(store: Store, partition_columns: Sequence[str], *, by_manifest: bool) -> pa.Table:
+def _data_files(
+    store: Store, partition_columns: Sequence[str], only: Sequence[str] | None, *, by_manifest: bool
+) -> pa.Table:
     listing = list_files(store)
-    committed = committed_files(store, frozenset(listing["path"].to_pylist())) if by_manifest else None
+    keys = frozenset(listing["path"].to_pylist())
+    committed = committed_files(store, keys) if by_manifest else None
+    if only is not None:
+        committed, elsewhere = _as_keys(only, keys)
+        if elsewhere is not None:
+            raise InvalidArgumentError(
+                f"the table has files outside of its folder: {elsewhere}",
+                help="a partition has a LOCATION of its own: copy the rows instead, with CREATE TABLE ... USING delta"
+                " AS SELECT",
+                file=store.uri,
+            )
     if committed is not None:
         listing = listing.filter(pc.is_in(listing["path"], pa.array(sorted(committed), pa.string())))
     inside = nested_tables(listing["path"])
@@ -368,7 +383,7 @@ def _data_files(store: Store, partition_columns: Sequence[str], *, by_manifest: 
             "there are no files to convert",
             help="check the path: the folder must contain Parquet files",
             file=store.uri,
-            condition="DELTA_EMPTY_DIRECTORY",
+            condition="DELTA_EMPTY_DIRECTORY" if only is None else "DELTA_CONVERSION_NO_PARTITION_FOUND",
         )
     return files
 
