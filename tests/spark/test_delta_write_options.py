@@ -196,8 +196,8 @@ def test_data_change_false_changes_only_files(session: SparkSession, tmp_path: P
 
 
 def test_replace_where_with_data_change_false_is_rejected(session: SparkSession, tmp_path: Path) -> None:
-    _save(session.range(6), tmp_path, **{"delta.enableChangeDataFeed": "true"})
-    with pytest.raises(TrilakeError, match="the change data feed records"):
+    _save(session.range(6), tmp_path)
+    with pytest.raises(TrilakeError, match="dataChange=false moves whole files"):
         _save(session.range(3), tmp_path, "overwrite", dataChange="false", replaceWhere="id < 3")
 
 

@@ -84,9 +84,9 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
 
 
 def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> None:
-    """Raise ``SchemaMismatchError`` if rows lack a partition column that is not generated.
+    """Raise ``SchemaMismatchError`` if rows lack a partition column that is not generated, or have no other column.
 
-    They would go into the null partition without notice.
+    They would go into the null partition, or consist of nulls, without notice.
     """
     computed = {g.name for g in rules.generated} | {e.name for e in rules.needs_spark} | set(rules.defaults)
     missing = [c for c in metadata.partition_columns if c not in rules.present and c not in computed]
@@ -96,6 +96,14 @@ def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> Non
             help="add these columns to the rows; nulls are allowed",
             file=uri,
             condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
+        )
+    filled = computed | set(rules.present) | set(rules.generated_identities)
+    if metadata.partition_columns and filled <= set(metadata.partition_columns):
+        raise SchemaMismatchError(
+            "the rows have only partition columns",
+            help="add another column of the table to the rows; nulls are allowed",
+            file=uri,
+            condition="DELTA_NON_PARTITION_COLUMN_ABSENT",
         )
 
 

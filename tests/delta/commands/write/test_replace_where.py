@@ -231,11 +231,13 @@ def test_dynamic_overwrite_of_an_unpartitioned_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [{"mode": "append"}, {"mode": "overwrite"}, {"mode": "append", "schema_mode": "merge"}])
-def test_rows_without_partition_column_are_rejected(tmp_path: Path, how: Mapping[str, Any]) -> None:
+def test_rows_without_or_with_only_partition_columns_are_rejected(tmp_path: Path, how: Mapping[str, Any]) -> None:
     uri, generated = str(tmp_path / "t"), str(tmp_path / "g")
     trilake.write(_rows(1, 2), uri, partition_by="p")
     with pytest.raises(SchemaMismatchError, match=r"lack partition columns: p.*DELTA_PARTITION_COLUMN_NOT_FOUND"):
         trilake.write({"id": [3]}, uri, **how)
+    with pytest.raises(SchemaMismatchError, match=r"only partition columns.*DELTA_NON_PARTITION_COLUMN_ABSENT"):
+        trilake.write({"p": ["x"]}, uri, **how)
     assert _ids(uri) == [1, 2]
     trilake.create(generated, {"id": "bigint", "g": "bigint"}, generated={"g": "id % 2"}, partition_by="g")
     trilake.write({"id": [3]}, generated, **how)
