@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trilake
 from trilake.spark.delta import native_batch
-from trilake.spark.patches.formats import SOURCES
+from trilake.spark.patches.formats import sources
 from trilake.spark.session.local import local_session
 from trilake.spark.session.sources.python_source import register_sources
 
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
         trilake.register(spark)
         native_batch.SMALL = 0  # small batches
     else:
-        register_sources(spark, SOURCES)
+        register_sources(spark, sources())
     for hop in hops.split(","):
         came_from = folder / ("source" if hop == "middle" else "middle")
         rows = spark.readStream.format("delta").option("maxFilesPerTrigger", files).load(str(came_from))

@@ -13,8 +13,7 @@ import trilake
 from trilake.delta.files.write_files import Closing
 from trilake.errors import StorageError
 from trilake.storage import durable
-from trilake.storage.local import _GROUP_THREADS
-from trilake.storage.local_writer import GroupWriter, LocalWriter
+from trilake.storage.local_writer import _GROUP_THREADS, GroupWriter, LocalWriter
 
 
 class File:
