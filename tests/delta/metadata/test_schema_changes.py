@@ -318,7 +318,7 @@ def test_defaults_are_set_and_dropped() -> None:
         with pytest.raises((ExpressionError, InvalidArgumentError)):
             t.alter.set_default(column, expression)
     t.alter.drop_default("id")
-    t.append({"p": "u"})
+    t.append({"p": "u", "s": None})
     assert t.rows("id")[-1] == {"id": None}
 
 

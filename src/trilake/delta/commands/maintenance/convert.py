@@ -381,7 +381,9 @@ def _data_files(
     if not files.num_rows:
         raise TableNotFoundError(
             "there are no files to convert",
-            help="check the path: the folder must contain Parquet files",
+            help="check the path: the folder must contain Parquet files"
+            if only is None
+            else "the catalog lists no partition with files: run MSCK REPAIR TABLE first",
             file=store.uri,
             condition="DELTA_EMPTY_DIRECTORY" if only is None else "DELTA_CONVERSION_NO_PARTITION_FOUND",
         )
