@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seeds in CI, and seeds per process, few enough to finish long before a timeout.
-SEEDS, SHARE = 600, 150
+SEEDS, SHARE = 300, 150
 #: Seeds of short runs in which writers create one table.
 NEW_SEEDS = 120
 #: Seeds of a soak; an hour of one core is about 65,000.
