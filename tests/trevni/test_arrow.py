@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import trilake
 from tests.trevni.strategies import tables
 from trilake.trevni import TrevniFile, write
 
@@ -31,6 +33,20 @@ def same(found: pa.Table, table: pa.Table) -> None:
     assert found.schema.equals(table.schema, check_metadata=True)
     # Dictionaries may be rebuilt, so values are compared instead of encodings.
     assert found.to_pylist() == table.to_pylist()
+
+
+def test_unions_in_null_structs_of_runs_round_trip(tmp_path: Path) -> None:
+    """The file could not be read: the union of the null struct had no branch."""
+    union = pa.dense_union([pa.field("a", pa.bool_(), nullable=False)], [0])
+    type_ = pa.struct([pa.field("u", union, nullable=False)])
+    buffers = [None, pa.py_buffer(bytes(1)), pa.py_buffer(bytes(4))]
+    child = pa.Array.from_buffers(union, 1, buffers, children=[pa.array([None], pa.bool_())])
+    null = pa.StructArray.from_buffers(type_, 1, [pa.py_buffer(bytes(1))], children=[child])
+    runs = pa.RunEndEncodedArray.from_arrays(
+        pa.array([1], pa.int16()), null, type=pa.run_end_encoded(pa.int16(), type_)
+    )
+    trilake.write(pa.table({"r": runs}), tmp_path, format="trevni")
+    assert trilake.open(tmp_path).to_arrow()["r"].to_pylist() == [None]
 
 
 @SLOW

@@ -173,6 +173,10 @@ def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
         return _to_union(array, type_)
     if _is_list_view(type_):
         return _to_list_view(array, type_)
+    if T.is_struct(type_) and array.null_count:
+        # Unlike field(), flatten() gives the fields the nulls of the struct, which a union in them needs.
+        parts = [from_plain(field, type_.field(i).type) for i, field in enumerate(array.flatten())]
+        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=array.is_null())
     return array.cast(type_) if _is_view(type_) else rebuilt(array, type_, from_plain)
 
 
