@@ -7,8 +7,8 @@
 A join in Spark caches the source, shuffles all columns of both tables, and passes the result to Python for writing.
 The merge without Spark joins only the keys, then reads only matching rows; the source stays in mapped files.  It runs
 only if its result is certain to equal Spark's; expressions that the engine does not support, or evaluates differently,
-are left to Spark, and so is a merge in which an expression fails on a row, or the source or the matches are too large.
-By then, nothing has been written.
+are left to Spark.  If an expression fails on a row, or if the source or the matches are too large, the next strategy
+runs.  By then, nothing has been written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -48,59 +49,68 @@ _MOST_PAIRS = (4 << 20, 4)
 _MOST_CORES = 8
 
 
-def merge_embedded(job: MergeJob, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
-    """Let Spark compute the source, and the embedded engine merge it; returns, without side effects, the reason if the
-    engine cannot merge these rows.  ``other_reads`` is as in :meth:`MergeJob.run`."""
-    request = _request(job)
-    if isinstance(request, str):
-        return request
+class EmbeddedMerge:
+    """A strategy of :mod:`~trilake.spark.delta.merge.run`: Spark computes the source, and the embedded engine merges
+    it."""
 
-    # Imported late, since loading the parser takes a third of a second.
-    from trilake.delta.commands.merge import match, merge
+    name = "the embedded engine"
 
-    try:
-        with _materialized(job) as rows:
-            if rows is None:
-                return "the source is too large for it"
-            most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
-            request = replace(request, source_read=other_reads())
-            return merge.merge(job.log, rows, request, cached=job.snapshot, started=job.started, most_pairs=most)
-    except ConstraintViolatedError:
-        raise
-    except (ExpressionError, SchemaMismatchError) as e:
-        return str(e)
-    except match.TooManyPairsError:
-        return "too many rows match"
+    def __init__(self, job: MergeJob) -> None:
+        self._job = job
 
+    def can_run(self) -> str | None:
+        """Why the engine may return a different result than Spark, or would not be faster; ``None`` if it can run."""
+        request = self._request
+        return request if isinstance(request, str) else None
 
-def _request(job: MergeJob) -> MergeRequest | str:
-    """The request of the merge without Spark, or why the engine may return a different result than Spark, or would not
-    be faster: from plans and types, before any row is computed."""
-    spark, request = job.spark, job.request
-    if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
-        return "tasks may run on other machines"
-    if spark.sparkContext.defaultParallelism > _MOST_CORES:
-        return "Spark has enough cores to be faster"
-    if not is_utc(spark) or job.rules != AssignmentRules():
-        return "the session's time zone is not UTC, or ANSI mode is off, or names are case-sensitive"
-    if not reads_quotes_plainly(spark):
-        return "the session has other quoting rules for strings and names"
-    if plan_bytes(request.source) <= FEW_BYTES:
-        return "the source is small"
-    sql = _sql(job)
-    if sql is None:
-        return "an expression uses functions that are not built into Spark"
-    on, clauses = sql
-    names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
-    embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.for_history)
+    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
+        # Imported late, since loading the parser takes a third of a second.
+        from trilake.delta.commands.merge import match, merge
 
-    from trilake.delta.commands.merge import merge  # late, as above
+        job, request = self._job, self._request
+        assert isinstance(request, MergeRequest)
+        try:
+            with _materialized(job) as rows:
+                if rows is None:
+                    return "the source is too large for it"
+                most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
+                request = replace(request, source_read=other_reads())
+                return merge.merge(job.log, rows, request, cached=job.snapshot, started=job.started, most_pairs=most)
+        except ConstraintViolatedError:
+            raise
+        except (ExpressionError, SchemaMismatchError) as e:
+            return str(e)
+        except match.TooManyPairsError:
+            return "too many rows match"
 
-    try:
-        merge.check_merge(job.log, job.snapshot, _schema(request.source), embedded)
-    except (ExpressionError, SchemaMismatchError) as e:
-        return str(e)
-    return embedded
+    @cached_property
+    def _request(self) -> MergeRequest | str:
+        job = self._job
+        spark, request = job.spark, job.request
+        if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
+            return "tasks may run on other machines"
+        if spark.sparkContext.defaultParallelism > _MOST_CORES:
+            return "Spark has enough cores to be faster"
+        if not is_utc(spark) or job.rules != AssignmentRules():
+            return "the session's time zone is not UTC, or ANSI mode is off, or names are case-sensitive"
+        if not reads_quotes_plainly(spark):
+            return "the session has other quoting rules for strings and names"
+        if plan_bytes(request.source) <= FEW_BYTES:
+            return "the source is small"
+        sql = _sql(job)
+        if sql is None:
+            return "an expression uses functions that are not built into Spark"
+        on, clauses = sql
+        names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
+        embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.for_history)
+
+        from trilake.delta.commands.merge import merge  # late, as above
+
+        try:
+            merge.check_merge(job.log, job.snapshot, _schema(request.source), embedded)
+        except (ExpressionError, SchemaMismatchError) as e:
+            return str(e)
+        return embedded
 
 
 def _sql(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:

@@ -1,12 +1,17 @@
-"""Run a MERGE on Spark: in the embedded engine, for a large source on one machine, otherwise as a join in Spark.
+"""Run a MERGE on Spark with the first strategy that supports it.
 
-The logger ``trilake.spark`` reports at level INFO which of the two runs, and why the embedded engine does not.
+* :class:`~.embedded.EmbeddedMerge`: for a large source on one machine: the merge without Spark.
+* :class:`JoinedRows`: for every other merge: a join in Spark.
+
+A strategy's ``can_run`` says why it cannot run a merge, or ``None``, from plans and types, before any row is computed.
+Its ``run`` merges and commits, or returns, without side effects, the reason why it cannot merge these rows.  The logger
+``trilake.spark`` reports at level INFO which strategy runs, and why the earlier ones do not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,10 +22,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from trilake.delta.commands.merge.clauses import VISIBLE, Side, VisibleColumns, check_clauses, insert_only
 from trilake.delta.commands.merge.commit import MergeResult
 from trilake.delta.commands.rows.row_changes import check_changeable
+from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
-from trilake.spark.delta.merge.embedded import merge_embedded
+from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import TARGET_NAME, SparkMerge, alias_of, persisted
 from trilake.spark.delta.settings import once
@@ -32,6 +38,26 @@ from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 
 _log = logging.getLogger("trilake.spark")
+
+
+class JoinedRows:
+    """One join in Spark, whose result tasks write."""
+
+    name = "a join in Spark"
+
+    def __init__(self, job: MergeJob) -> None:
+        self._job = job
+
+    def can_run(self) -> str | None:
+        return None
+
+    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
+        with persisted(self._job.source) as self._job.source:
+            return self._job.run(other_reads)
+
+
+#: All strategies, the fastest first.
+STRATEGIES: tuple[type[EmbeddedMerge] | type[JoinedRows], ...] = (EmbeddedMerge, JoinedRows)
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
@@ -51,15 +77,14 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
     watched = reads_besides(analysed, table.uri, table.version)
     with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, watched as other_reads:
-        result = merge_embedded(job, other_reads)
-        if isinstance(result, MergeResult):
-            _log.info("%s is merged by the embedded engine", table.uri)
-            return result
-        _log.info("%s is not merged by the embedded engine: %s", table.uri, result)
-        with persisted(job.source) as job.source:
-            result = job.run(other_reads)
-        _log.info("%s is merged by a join in Spark", table.uri)
-        return result
+        for strategy in (make(job) for make in STRATEGIES):
+            reason = strategy.can_run()
+            result = strategy.run(other_reads) if reason is None else reason
+            if not isinstance(result, str):
+                _log.info("%s is merged by %s", table.uri, strategy.name)
+                return result
+            _log.info("%s is not merged by %s: %s", table.uri, strategy.name, result)
+    raise AssertionError("the last strategy runs every merge")
 
 
 # --- Spark resolves the names in condition and clauses of a MERGE before any row is read ------------------------------
