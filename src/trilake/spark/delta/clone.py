@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -35,6 +34,7 @@ from trilake.spark.delta.names.catalogue import (
 )
 from trilake.spark.delta.names.entries import About, convert_entry, has_catalog, make_entry
 from trilake.spark.delta.settings import CONVERT_BY_MANIFEST, default_properties, session_log
+from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import UTC_ZONES, session_flag, session_store, session_zone
@@ -218,7 +218,7 @@ def _convert_named(
     defaults = {f.name: f.metadata.get("EXISTS_DEFAULT", "NULL") for f in columns.fields if f.name not in in_folders}
     filled = {name: value for name, value in defaults.items() if not _NULL.fullmatch(value)}
     # The catalog lists partitions: files in other folders are not rows of the table.
-    only = [unquote(urlsplit(u).path) for u in spark.table(quoted(name)).inputFiles()] if fields else None
+    only = [decoded(uri) for uri in spark.table(quoted(name)).inputFiles()] if fields else None
     properties = {r.key: r.value for r in spark.sql(f"SHOW TBLPROPERTIES {quoted(name)}").collect()}
     properties.pop("transient_lastDdlTime", None)  # Hive's
     _convert(spark, path, fields, collect_stats, options, filled=filled, only=only, properties=properties)

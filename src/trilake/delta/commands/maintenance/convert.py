@@ -15,7 +15,7 @@ Stop all writers first: files written during the conversion may or may not becom
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
@@ -65,7 +65,7 @@ MANIFEST = "_spark_metadata"
 _BATCH = re.compile(rf"{MANIFEST}/([0-9]+)(\.compact)?")
 
 
-def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | None:
+def committed_files(store: Store, keys: Set[str]) -> frozenset[str] | None:
     r"""The files below a folder that the list of a streaming sink names; ``None`` without a list.
 
     ``keys`` are all files below the folder.  The list stays valid if the whole folder was moved.  Raises
@@ -112,17 +112,13 @@ def _paths(store: Store, key: str) -> list[str]:
         ) from e
 
 
-def _as_keys(paths: Sequence[str], keys: Collection[str]) -> tuple[frozenset[str], str | None]:
+def _as_keys(paths: Sequence[str], keys: Set[str]) -> tuple[frozenset[str], str | None]:
     """The paths relative to the folder with the files ``keys``, and one of them that is not among these.  The first
-    path shows where the folder was when it was written."""
-    if not paths:
-        return frozenset(), None
-    there = keys if isinstance(keys, (set, frozenset)) else set(keys)
-    parts = paths[0].split("/")
-    below = next((i for i in range(1, len(parts)) if "/".join(parts[i:]) in there), len(parts) - 1)
-    root = "/".join(parts[:below]) + "/"
+    path that is shows where the folder was when it was written."""
+    tails = ((path, path[i + 1 :]) for path in paths for i, c in enumerate(path) if c == "/")
+    root = next((path.removesuffix(tail) for path, tail in tails if tail in keys), "")
     keys_below = frozenset(p.removeprefix(root) for p in paths)
-    return keys_below, min(keys_below - there, default=None)
+    return keys_below, min(keys_below - keys, default=None)
 
 
 #: Names that Spark ignores when it lists data: unfinished files, names with a leading dot, and names with a leading
