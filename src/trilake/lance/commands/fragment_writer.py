@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arguments import count
+from trilake.common.arrow_types import elements_of, parts
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.expr.nested import field_problem
@@ -300,29 +301,19 @@ def _required(field: pa.Field, array: pa.Array) -> Iterator[tuple[str, pa.Array]
     if not _has_required(kind):
         return
     solid = array.drop_null() if array.null_count else array
-    if pa.types.is_struct(kind):
-        below = [(kind.field(i), solid.field(i)) for i in range(kind.num_fields)]
-    elif pa.types.is_map(kind):
-        start, end = (solid.offsets[at].as_py() for at in (0, -1))
-        below = [
-            (f, v.slice(start, end - start)) for f, v in zip(_fields(kind), (solid.keys, solid.items), strict=True)
-        ]
-    else:
-        below = [(kind.value_field, solid.flatten())]
-    for child, values in below:
-        yield from ((f"{field.name}.{path}", inner) for path, inner in _required(child, values))
+    values = [solid.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else [elements_of(solid)[0]]
+    if pa.types.is_map(kind):
+        values = [values[0].field(0), values[0].field(1)]
+    for child, inner in zip(_checked_parts(kind), values, strict=True):
+        yield from ((f"{field.name}.{path}", found) for path, found in _required(child, inner))
 
 
 def _has_required(kind: pa.DataType) -> bool:
-    return any(not child.nullable or _has_required(child.type) for child in _fields(kind))
+    return any(not child.nullable or _has_required(child.type) for child in _checked_parts(kind))
 
 
-def _fields(kind: pa.DataType) -> list[pa.Field]:
-    if pa.types.is_map(kind):
-        return [kind.key_field, kind.item_field]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [kind.value_field]
-    return list(kind) if pa.types.is_struct(kind) else []
+def _checked_parts(kind: pa.DataType) -> list[pa.Field]:
+    return [] if pa.types.is_fixed_size_list(kind) else parts(kind)
 
 
 def _blank(field: pa.Field, rows: int) -> pa.Array:
