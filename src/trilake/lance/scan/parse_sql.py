@@ -10,7 +10,7 @@ import re
 import pyarrow as pa
 
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
-from trilake.lance.scan.arrow_types import parse_type
+from trilake.lance.scan.arrow_cast import parse_type
 from trilake.lance.scan.sql_functions import in_sparks_words, whole_call
 from trilake.table.table import FilterLike
 

@@ -26,7 +26,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "Date64": pa.date64(),
     **{f"{sign}Int{bits}": getattr(pa, f"{sign.lower()}int{bits}")() for sign in ("", "U") for bits in (8, 16, 32, 64)},
 }
-_MADE: dict[str, Callable[..., pa.DataType]] = {
+_WITH_PARAMETERS: dict[str, Callable[..., pa.DataType]] = {
     "FixedSizeBinary": pa.binary,
     "Decimal128": pa.decimal128,
     "Decimal256": pa.decimal256,
@@ -64,13 +64,13 @@ def _value(tokens: list[re.Match[str]]) -> Any:
         return int(number)
     if string is not None:
         return string
-    if word in _MADE:
+    if word in _WITH_PARAMETERS:
         arguments = [_after(tokens, "(")]
         while tokens[0][4] == ",":
             arguments.append(_after(tokens, ","))
         if tokens.pop(0)[4] != ")":
             raise ValueError(word)
-        return _MADE[word](*arguments)
+        return _WITH_PARAMETERS[word](*arguments)
     return None if word == "None" else _UNITS[word] if word in _UNITS else _PLAIN[word]
 
 
