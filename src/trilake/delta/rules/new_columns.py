@@ -59,7 +59,7 @@ def check_reserved_names(before: Metadata | None, after: Metadata) -> None:
     ``before`` is the table's metadata, ``None`` for a new table.
     """
     own = {after.configuration[key].lower() for key in (ID_COLUMN, VERSION_COLUMN) if key in after.configuration}
-    for f in after.schema.fields:
+    for f in after.schema.fields if own else ():
         if own & {f.name.lower(), f.physical_name.lower()}:
             raise InvalidArgumentError(
                 f"the files of the table store row ids or row commit versions in a column {f.name}",

@@ -190,12 +190,9 @@ def _detail_row(
     format: str,
     name: str | None,
     location: str | None,
+    sizes: Sequence[int],
     partitions: Sequence[str] = (),
-    sizes: Sequence[int] | None = None,
 ) -> DataFrame:
-    if sizes is None:
-        files = session.store(location).list() if location else []
-        sizes = [o.size for o in files if not o.key.split("/")[-1].startswith((".", "_"))]
     row: dict[str, object] = {
         "format": format,
         "name": name,
@@ -214,14 +211,16 @@ def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target
     """DESCRIBE DETAIL of a table in the catalog that is not a Delta table.  Raises ``TableNotFoundError``."""
     if target is not None:
         files = open_table(session.store(target.path), target.format).files()
-        return _detail_row(session, target.format, target.catalog_name, target.path, sizes=files["size"].to_pylist())
+        return _detail_row(session, target.format, target.catalog_name, target.path, files["size"].to_pylist())
     entry = find_entry(session, parts)
     if entry is None:
         raise not_found(parts)
     inside = [
         c.name for c in session.spark.catalog.listColumns(quote_parts((entry.database, entry.table))) if c.isPartition
     ]
-    return _detail_row(session, entry.provider, entry.full_name, entry.location, inside)
+    return _detail_row(
+        session, entry.provider, entry.full_name, entry.location, _file_sizes(session, entry.location), inside
+    )
 
 
 def _detail_of_folder(session: SqlSession, path: str) -> DataFrame:
@@ -230,4 +229,9 @@ def _detail_of_folder(session: SqlSession, path: str) -> DataFrame:
         raise TableNotFoundError(
             f"{path} does not exist or is empty", help="check the path", file=path, condition="DELTA_FILE_NOT_FOUND"
         )
-    return _detail_row(session, "parquet", None, path)
+    return _detail_row(session, "parquet", None, path, _file_sizes(session, path))
+
+
+def _file_sizes(session: SqlSession, location: str | None) -> list[int]:
+    files = session.store(location).list() if location else []
+    return [o.size for o in files if not o.key.split("/")[-1].startswith((".", "_"))]
