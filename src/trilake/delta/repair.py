@@ -21,7 +21,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoint_key, commit_key
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify import data_files, log_files, rows

@@ -23,8 +23,8 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import State, empty_state
-from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.protocol.table_features import in_commit_timestamp
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, ProtocolChangedError, WriteFailedError
 from trilake.storage.base import ObjectMeta, Store
@@ -221,8 +221,8 @@ def test_enablement_version_and_timestamp_are_recorded() -> None:
     plan = CommitPlan("SET TBLPROPERTIES", {}, [], metadata=new, protocol=upgraded(base.protocol, new))
     commit(log, base, plan)
     configuration = log.snapshot().metadata.configuration
-    assert configuration[in_commit_timestamps.SINCE_VERSION] == "1"
-    assert configuration[in_commit_timestamps.SINCE_TIME] == str(_times(store)[0])
+    assert configuration[in_commit_timestamp.SINCE_VERSION] == "1"
+    assert configuration[in_commit_timestamp.SINCE_TIME] == str(_times(store)[0])
     _append(store, 1)
     assert len(_times(store)) == 2
     assert trilake.open(store.uri).history().num_rows == 3
@@ -236,17 +236,17 @@ def test_replaced_table_keeps_the_enablement_version() -> None:
     Alter(DeltaLog(store, standard_engine())).set_properties(TIMED)
 
     def since() -> dict[str, str]:
-        marks = (in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME)
+        marks = (in_commit_timestamp.SINCE_VERSION, in_commit_timestamp.SINCE_TIME)
         return {k: v for k, v in DeltaLog(store, standard_engine()).head().metadata.configuration.items() if k in marks}
 
     first = since()
-    assert first[in_commit_timestamps.SINCE_VERSION] == "2"
+    assert first[in_commit_timestamp.SINCE_VERSION] == "2"
     trilake.create(store.uri, {"b": "int"}, mode="replace", properties=TIMED)
     assert since() == first
     trilake.create(store.uri, {"b": "int"}, mode="replace")
     assert since() == {}
     trilake.create(store.uri, {"b": "int"}, mode="replace", properties=TIMED)
-    assert since()[in_commit_timestamps.SINCE_VERSION] == "5"
+    assert since()[in_commit_timestamp.SINCE_VERSION] == "5"
 
 
 class _DropsBeforeCommit(MemoryStore):

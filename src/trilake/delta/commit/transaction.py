@@ -35,11 +35,11 @@ from trilake.delta.files.place import check_place
 from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head, Snapshot, State, apply_rare, empty_state
-from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import compat_versions, is_uniform
 from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.table_features import in_commit_timestamp
 from trilake.delta.rules.iceberg_compat import check_compatible, check_files
 from trilake.delta.rules.new_columns import check_reserved_names
 from trilake.errors import (
@@ -231,13 +231,13 @@ def _content(
     if is_on(metadata.configuration, row_tracking.ENABLED):
         info["tags"] = {row_tracking.PRESERVED: "true"}
     new_metadata = plan.metadata
-    if in_commit_timestamps.enabled(metadata):
-        time = in_commit_timestamps.next_time(now, _info_before(log, previous))
+    if in_commit_timestamp.enabled(metadata):
+        time = in_commit_timestamp.next_time(now, _info_before(log, previous))
         # Readers expect it in the first action of the commit.
-        info = {in_commit_timestamps.FIELD: time, **info, "timestamp": time}
+        info = {in_commit_timestamp.FIELD: time, **info, "timestamp": time}
         before = previous.state.metadata
         if new_metadata is not None and before is not None:
-            new_metadata = in_commit_timestamps.stamped(new_metadata, before, version, time)
+            new_metadata = in_commit_timestamp.stamped(new_metadata, before, version, time)
     actions: Sequence[Mapping[str, Any]] = plan.file_actions
     if row_tracking.assigns(protocol, metadata.configuration):
         actions = row_tracking.assign(actions, previous.state, version, assigned=plan.row_id_mark)

@@ -12,8 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.delta.log.segment import commit_key
-from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.property_values import is_on
 from trilake.errors import CorruptLogError, VersionNotFoundError
 
 
@@ -49,21 +47,6 @@ def monotonic(times: Sequence[int]) -> list[int]:
     for t in times:
         out.append(t if not out or t > out[-1] else out[-1] + 1)
     return out
-
-
-def in_commit_timestamps_from(metadata: Metadata) -> int | None:
-    """The version from which commits carry ``inCommitTimestamp``; ``None`` if the feature is off."""
-    conf = metadata.configuration
-    if not is_on(conf, "delta.enableInCommitTimestamps"):
-        return None
-    value = conf.get("delta.inCommitTimestampEnablementVersion", "0")
-    try:
-        return int(value)
-    except ValueError as e:
-        raise CorruptLogError(
-            f"the table property delta.inCommitTimestampEnablementVersion is {value!r}, which is not a valid version",
-            help="open the table by version",
-        ) from e
 
 
 def in_commit_ms(info: Mapping[str, Any], version: int) -> int:

@@ -29,7 +29,7 @@ from trilake.delta.log.checkpoint import (
     read_checkpoint_tombstones,
 )
 from trilake.delta.log.checkpoint_selection import Selection
-from trilake.delta.log.commit_times import in_commit_ms, in_commit_timestamps_from, newest_until, out_of_range
+from trilake.delta.log.commit_times import in_commit_ms, newest_until, out_of_range
 from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
@@ -63,6 +63,7 @@ from trilake.delta.log.snapshot import (
     unreconciled,
 )
 from trilake.delta.protocol.actions import ActionBatch, Metadata, parse_commits, parse_rare
+from trilake.delta.protocol.table_features.in_commit_timestamp import in_commit_timestamps_from
 from trilake.errors import (
     CorruptLogError,
     LogGapError,

@@ -25,7 +25,7 @@ from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.delta.log.checkpoint import checkpoint_pieces, read_checkpoint_rare, sidecar_keys
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.commit_times import in_commit_timestamps_from, monotonic
+from trilake.delta.log.commit_times import monotonic
 from trilake.delta.log.log import DeltaLog, check_untouched
 from trilake.delta.log.segment import (
     LOG,
@@ -39,7 +39,7 @@ from trilake.delta.log.segment import (
 )
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_features
-from trilake.delta.protocol.in_commit_timestamps import FIELD
+from trilake.delta.protocol.table_features.in_commit_timestamp import FIELD, in_commit_timestamps_from
 from trilake.errors import (
     CorruptLogError,
     InvalidArgumentError,

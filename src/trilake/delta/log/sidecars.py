@@ -43,7 +43,6 @@ from trilake.delta.log.checkpoint import (
 )
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, Unexpired, file_schema
 from trilake.delta.log.checksum import FileTotals
-from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.snapshot import (
@@ -55,6 +54,7 @@ from trilake.delta.log.snapshot import (
     reject_twice,
     twice_error,
 )
+from trilake.delta.protocol.table_features.in_commit_timestamp import in_commit_timestamps_from
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store

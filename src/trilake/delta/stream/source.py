@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.common.runtime import Runtime
-from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head
-from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.table_features import in_commit_timestamp
+from trilake.delta.protocol.table_features.in_commit_timestamp import in_commit_timestamps_from
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, version_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.delta.stream.errors import StreamDataLossError, StreamOffsetError, StreamSchemaChangedError
@@ -289,7 +289,7 @@ class DeltaStream:
         batch is cached.
         """
         metadata, first = self.reading.metadata, versions[0]
-        if not in_commit_timestamps.enabled(metadata) and any("inCommitTimestamp" in i for i in (infos or {}).values()):
+        if not in_commit_timestamp.enabled(metadata) and any("inCommitTimestamp" in i for i in (infos or {}).values()):
             metadata = self.log.head().metadata  # commits have stated their times since before the stream was declared
         first_version = in_commit_timestamps_from(metadata)
         before = (

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from trilake.common.extras import load
 from trilake.delta.commit.row_tracking import ENABLED, high_water_mark, supported
 from trilake.delta.iceberg.newest import VERSION, Newest, metadata_key, metadata_location, newest_metadata
-from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.segment import may_name_sidecars
 from trilake.delta.log.snapshot import one_spelling
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID
@@ -23,6 +22,7 @@ from trilake.delta.protocol.iceberg import is_uniform
 from trilake.delta.protocol.partitions import HIVE_NULL, PartitionKeys, hive_directory, parse_values, partition_fields
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import nested_fields
+from trilake.delta.protocol.table_features.in_commit_timestamp import in_commit_timestamps_from
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.statistics import StatisticsReader, record_counts
 from trilake.delta.verify.context import DeltaContext

@@ -48,15 +48,15 @@ from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.metadata.property_changes import prepared
-from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z85_encode
 from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
 from trilake.delta.protocol.schema import StructField
+from trilake.delta.protocol.table_features import in_commit_timestamp
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.scan.read import locate
 from trilake.errors import (
     ConflictError,
@@ -208,7 +208,7 @@ def _cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProp
     """
     # The row ids in these columns belong to the source, so the target must not read them.
     ids = {row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN}
-    times = {in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME}
+    times = {in_commit_timestamp.SINCE_VERSION, in_commit_timestamp.SINCE_TIME}
     not_cloned = {PROTECTED_BEFORE, *ids, *times}
     configuration = {k: v for k, v in source.configuration.items() if k not in not_cloned} | dict(parsed.values)
     metadata = replace(
@@ -221,7 +221,7 @@ def _cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedProp
     )
     if base is not None:
         metadata = replace(metadata, schema_string=with_marks_of(source.schema, base.schema).json())
-        both = in_commit_timestamps.enabled(base) and in_commit_timestamps.enabled(metadata)
+        both = in_commit_timestamp.enabled(base) and in_commit_timestamp.enabled(metadata)
         own_properties = {k: v for k, v in base.configuration.items() if k in not_cloned and (both or k not in times)}
         metadata = replace(metadata, configuration={**configuration, **own_properties})
     for other in (source, *([base] if base is not None else [])):

@@ -26,13 +26,13 @@ from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.commit_times import timestamp_string
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths, file_keys
-from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.table_features import in_commit_timestamp
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.identity import identity_columns, updated_schema
 from trilake.delta.scan.read import locate
 from trilake.errors import InvalidArgumentError, MissingFileError, ObjectNotFoundError, stating
@@ -185,8 +185,8 @@ def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
     metadata = replace(old, id=now.id, schema_string=schema.json() if schema is not old.schema else old.schema_string)
     configuration = dict(old.configuration)
     lasting = [PROTECTED_BEFORE]
-    if in_commit_timestamps.enabled(now) and in_commit_timestamps.enabled(old):
-        lasting += [in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME]
+    if in_commit_timestamp.enabled(now) and in_commit_timestamp.enabled(old):
+        lasting += [in_commit_timestamp.SINCE_VERSION, in_commit_timestamp.SINCE_TIME]
     for key in lasting:
         configuration.pop(key, None)
         if key in now.configuration:

@@ -36,7 +36,7 @@ from trilake.delta.protocol.iceberg import ROW_ID_FIELD, ROW_VERSION_FIELD, comp
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.changes import CHANGE_TYPE

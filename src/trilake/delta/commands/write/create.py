@@ -32,8 +32,8 @@ from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, par
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
+from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.protocol.table_features.row_tracking import ID_COLUMN, VERSION_COLUMN
-from trilake.delta.rules.append_only import removal_rejected
 from trilake.delta.rules.constraints import OF_NEW_TABLE
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
 from trilake.delta.rules.identity import START as IDENTITY_START

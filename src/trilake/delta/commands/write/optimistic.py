@@ -25,7 +25,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter, skip_files

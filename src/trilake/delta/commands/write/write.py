@@ -48,7 +48,7 @@ from trilake.delta.protocol.properties import TableProperties, parse_properties
 from trilake.delta.protocol.property_values import parse_level
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.rules.append_only import removal_rejected
+from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
 from trilake.delta.rules.row_rules import RowRules

@@ -1,11 +1,24 @@
-"""Table feature ``inCommitTimestamp``: commits record their time."""
+"""Table feature ``inCommitTimestamp``: the time of a commit as stated by its writer, never decreasing.
+
+Unlike file times, these times survive copying a table.
+"""
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature_definition import Feature, property_is_on
-from trilake.delta.protocol.in_commit_timestamps import ENABLED, SINCE_TIME, SINCE_VERSION
-from trilake.delta.protocol.property_values import Property, boolean, integer
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.feature_definition import Feature, property_is_on
+from trilake.delta.protocol.property_values import Property, boolean, integer, is_on
+from trilake.errors import CorruptLogError
+
+ENABLED = "delta.enableInCommitTimestamps"
+SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
+SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
+#: The field of ``commitInfo``.
+FIELD = "inCommitTimestamp"
 _BY = "the commit that turns the feature on"
 
 FEATURE = Feature(
@@ -19,3 +32,44 @@ FEATURE = Feature(
         Property(SINCE_VERSION, None, integer(0), set_by=_BY),
     ),
 )
+
+
+def enabled(metadata: Metadata) -> bool:
+    """Whether the feature is on."""
+    return is_on(metadata.configuration, ENABLED)
+
+
+def in_commit_timestamps_from(metadata: Metadata) -> int | None:
+    """The version from which commits carry ``inCommitTimestamp``; ``None`` if the feature is off."""
+    if not enabled(metadata):
+        return None
+    value = metadata.configuration.get(SINCE_VERSION, "0")
+    try:
+        return int(value)
+    except ValueError as e:
+        raise CorruptLogError(
+            f"the table property {SINCE_VERSION} is {value!r}, which is not a valid version",
+            help="open the table by version",
+        ) from e
+
+
+def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
+    """The time to state: now, or a millisecond after the previous commit, whose ``commitInfo`` is ``previous``.
+
+    >>> next_time(5, {"inCommitTimestamp": 9}), next_time(5, {"timestamp": 3}), next_time(5, None)
+    (10, 5, 5)
+    """
+    before = (previous or {}).get(FIELD)
+    return max(now_ms, before + 1) if isinstance(before, int) else now_ms
+
+
+def stamped(metadata: Metadata, before: Metadata, version: int, time_ms: int) -> Metadata:
+    """Metadata with the version and time from which on commits state their times.
+
+    These are ``version`` and ``time_ms``, those of the commit itself, unless ``before`` has the feature on.
+    """
+    marks = {SINCE_VERSION: str(version), SINCE_TIME: str(time_ms)}
+    if enabled(before):
+        marks = {k: before.configuration[k] for k in marks if k in before.configuration}
+    configuration = {k: v for k, v in metadata.configuration.items() if k not in (SINCE_VERSION, SINCE_TIME)}
+    return replace(metadata, configuration={**configuration, **marks})
