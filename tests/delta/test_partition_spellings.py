@@ -28,7 +28,7 @@ from trilake.delta.log.snapshot import State
 from trilake.delta.protocol.schema import PrimitiveType, from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.delta.verify.states import differences
+from trilake.delta.verify.log_files import state_differences
 from trilake.errors import ConcurrentAppendError
 from trilake.expr.terms.engine import query
 
@@ -209,8 +209,10 @@ def test_verify_accepts_a_checkpoint_with_another_spelling() -> None:
         schema = from_arrow(pa.schema([("n", pa.int64()), ("k", pa.float64())])).json()
         return log_of([metadata(schema, ["k"]), add("f", partitionValues={"k": string})]).snapshot().state
 
-    assert differences(state("1E-7"), state("0.0000001"), query, whole=True) == []
-    assert differences(state("1E-7"), state("0.000001"), query, whole=True) == ["partitionValues differ in 1 file"]
+    assert state_differences(state("1E-7"), state("0.0000001"), query, whole=True) == []
+    assert state_differences(state("1E-7"), state("0.000001"), query, whole=True) == [
+        "partitionValues differ in 1 file"
+    ]
 
 
 # --- tables of other writers -----------------------------------------------------------------------------------------

@@ -6,21 +6,25 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import plural
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import sidecar_keys
 from trilake.delta.log.checksum import VersionChecksum, differences_of
 from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, commit_key
 from trilake.delta.log.snapshot import State, apply, apply_rare, empty_state, file_keys
-from trilake.delta.protocol.actions import EMPTY_BATCH, parse_commits
+from trilake.delta.protocol.actions import EMPTY_BATCH, Metadata, parse_commits
+from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
+from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.context import DeltaContext
-from trilake.delta.verify.states import differences
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
+from trilake.expr.terms.engine import Query
 from trilake.table.findings import Finding, NotCheckedError, unreadable
 
 #: The repair step that drops the newest versions with torn commit files.
@@ -146,7 +150,7 @@ def checkpoints_same(table: DeltaContext) -> Generator[Finding, None, int]:
         except TrilakeError:
             continue  # reported by another check
         looked_at += 1
-        wrong = differences(checkpoint, true, table.engine.query, whole=True)
+        wrong = state_differences(checkpoint, true, table.engine.query, whole=True)
         if wrong:
             yield Finding(
                 "delta.checkpoint-differs",
@@ -227,13 +231,109 @@ def compactions_same(table: DeltaContext) -> Generator[Finding, None, int]:
         if mendable is None:
             continue
         true = apply(empty_state(), table.actions(first, last))
-        wrong = differences(state, true, table.engine.query, whole=False)
+        wrong = state_differences(state, true, table.engine.query, whole=False)
         if wrong:
             message = f"the compaction file differs from its commits {first} to {last}: {'; '.join(wrong)[:600]}"
             yield Finding(
                 "delta.compaction-differs", message, _COMPACTION_HELP, file=file.key, version=last, repair=mendable
             )
     return len(table.listing.compactions)
+
+
+# --- compare two states: that of a checkpoint or compaction file, and that of the commits ----------------------------
+
+#: Fields of a file action that never change.
+_LASTING = ("size", "modificationTime", "baseRowId", "defaultRowCommitVersion")
+_NAMED_AT_MOST = 3
+
+
+def state_differences(stated: State, true: State, query: Query, *, whole: bool) -> list[str]:
+    """Where ``stated`` differs from ``true``; empty if they agree.
+
+    A ``whole`` history, such as a checkpoint, may omit expired tombstones and transactions; a run of commits may not.
+    """
+    out = _different_files(stated.adds, true.adds, true.metadata, query)
+    if whole:
+        lost = _missing_keys(stated.removes, true.removes)
+        out += [f"tombstones that are in no commit ({len(lost)}), such as {_examples(lost)}"] if len(lost) else []
+    else:
+        out += _different_keys(stated.removes, true.removes, "tombstones")
+    if (stated.protocol and stated.protocol.unordered) != (true.protocol and true.protocol.unordered):
+        out.append("different protocol")
+    if (stated.metadata and stated.metadata.to_json()) != (true.metadata and true.metadata.to_json()):
+        out.append("different metadata")
+    out += _different_entries(stated.txns, true.txns, "version", "transactions", whole)
+    out += _different_entries(stated.domains, true.domains, "configuration", "metadata domains", False)
+    return out
+
+
+def _different_entries(
+    stated: Mapping[str, Mapping[str, Any]], true: Mapping[str, Mapping[str, Any]], field: str, what: str, expire: bool
+) -> list[str]:
+    stated_values, true_values = ({k: v.get(field) for k, v in m.items()} for m in (stated, true))
+    if expire:
+        true_values = {k: v for k, v in true_values.items() if k in stated_values}
+    wrong = sorted(
+        k
+        for k in stated_values.keys() | true_values.keys()
+        if stated_values.get(k) != true_values.get(k) or (k in stated_values) != (k in true_values)
+    )
+    return [f"different {what}: {', '.join(wrong[:_NAMED_AT_MOST])}"] if wrong else []
+
+
+def _missing_keys(a: pa.Table, b: pa.Table) -> pa.ChunkedArray:
+    keys = file_keys(a)
+    return keys.filter(pc.invert(pc.is_in(keys, pc.unique(file_keys(b)))))
+
+
+def _examples(keys: pa.ChunkedArray) -> str:
+    return ", ".join(k.partition("\x00")[0] for k in keys.slice(0, _NAMED_AT_MOST).to_pylist())
+
+
+def _different_keys(stated: pa.Table, true: pa.Table, what: str) -> list[str]:
+    out = []
+    for keys, how in ((_missing_keys(true, stated), "lacks"), (_missing_keys(stated, true), "has too many")):
+        if len(keys):
+            out.append(f"it {how}: {len(keys):,} {what}, such as {_examples(keys)}")
+    return out
+
+
+def _different_files(stated: pa.Table, true: pa.Table, metadata: Metadata | None, query: Query) -> list[str]:
+    out = _different_keys(stated, true, "files")
+    if stated.num_rows != len(pc.unique(file_keys(stated))):
+        out.append("it lists files twice")
+    # Both states of the same files, row by row.
+    at = pc.index_in(file_keys(stated), pc.unique(file_keys(true)))
+    both = pc.is_valid(at)
+    stated_files, true_files = stated.filter(both), true.take(at.filter(both)) if true.num_rows else true.slice(0, 0)
+    for name in _LASTING:
+        out += _different_values(stated_files[name], true_files[name], name)
+    for name in ("sizeInBytes", "cardinality"):
+        vectors = [pc.struct_field(t["deletionVector"], name) for t in (stated_files, true_files)]
+        out += _different_values(vectors[0], vectors[1], f"deletionVector.{name}")
+    if metadata is not None:
+        out += _different_partitions(stated_files, true_files, metadata)
+    counts = record_counts(stated_files, query), record_counts(true_files, query)
+    in_both = pc.and_(pc.is_valid(counts[0]), pc.is_valid(counts[1]))
+    return out + _different_values(counts[0].filter(in_both), counts[1].filter(in_both), "numRecords")
+
+
+def _different_values(a: pa.ChunkedArray, b: pa.ChunkedArray, name: str) -> list[str]:
+    same = pc.fill_null(pc.equal(a, b), False)
+    same = pc.or_(same, pc.and_(pc.is_null(a), pc.is_null(b)))
+    wrong = len(same) - int(pc.sum(same).as_py() or 0)
+    return [f"{name} differs in {plural(wrong, 'file')}"] if wrong else []
+
+
+def _different_partitions(stated: pa.Table, true: pa.Table, metadata: Metadata) -> list[str]:
+    pair = stated["partitionValues"], true["partitionValues"]
+    maps = pa.chunked_array([c for v in pair for c in v.chunks], pair[0].type)
+    try:
+        codes = PartitionKeys.of(maps, partition_fields(metadata.schema, metadata.partition_columns)).codes
+    except CorruptLogError:
+        return []  # another check reports it
+    wrong = int((codes[: stated.num_rows] != codes[stated.num_rows :]).sum())
+    return [f"partitionValues differ in {plural(wrong, 'file')}"] if wrong else []
 
 
 # --- version checksum files (``N.crc``) ------------------------------------------------------------------------------
