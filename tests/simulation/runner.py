@@ -88,7 +88,7 @@ def one_thread() -> Iterator[None]:
     patches: list[Any] = [
         mock.patch.object(os, "cpu_count", _one),
         mock.patch.object(functools.cached_property, "__get__", _computed),
-        mock.patch.object(read, "_default_workers", _one),
+        mock.patch.object(read, "_workers", _one),
         mock.patch.object(scan, "THREADS", 1),
         *(
             mock.patch.object(module, "ThreadPoolExecutor", _OneThread)

@@ -125,10 +125,6 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(chunk.chunks) if isinstance(chunk, pa.ChunkedArray) else chunk
 
 
-def _struct(files: pa.Table, type_: pa.StructType) -> pa.StructArray:
-    return pa.StructArray.from_arrays([_one(files[f.name]) for f in type_], fields=list(type_))
-
-
 def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Which of ``parts`` checkpoint files each file goes into: by the MD5 of its decoded path, so always the same."""
     sql = f"select (md5_number_lower(p) % {parts})::bigint as part from t"
@@ -154,12 +150,6 @@ def _row(data: Mapping[str, Any], type_: pa.StructType) -> dict[str, Any]:
             value = list(value.items()) if pa.types.is_map(f.type) else _row(value, f.type)
         out[f.name] = value
     return out
-
-
-def _filled(schema: pa.Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.Table:
-    return pa.Table.from_arrays(
-        [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in schema], schema=schema
-    )
 
 
 class CheckpointFile:
@@ -228,14 +218,18 @@ class CheckpointFile:
         files, start = pa.concat_tables(self._waiting), 0
         while files.num_rows - start >= max(1, least):
             part = files.slice(start, SLICE_ROWS)
-            array = self.columns.adds(part) if self._kind == "add" else _struct(part, _REMOVE)
+            if self._kind == "add":
+                array = self.columns.adds(part)
+            else:
+                array = pa.StructArray.from_arrays([_one(part[f.name]) for f in _REMOVE], fields=list(_REMOVE))
             self._write({self._kind: array}, part.num_rows)
             start += part.num_rows
         rest = files.slice(start)
         self._waiting, self._count = [rest] if rest.num_rows else [], rest.num_rows
 
     def _write(self, arrays: Mapping[str, pa.Array], rows: int) -> None:
-        self._writer.write_table(_filled(self.schema, arrays, rows), row_group_size=SLICE_ROWS)
+        columns = [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in self.schema]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self.schema), row_group_size=SLICE_ROWS)
         self.rows += rows
 
     def __exit__(

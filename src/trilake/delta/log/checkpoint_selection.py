@@ -124,15 +124,6 @@ def leaf_type(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
     return struct
 
 
-def has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
-    """Whether these names, each of them unique, lead to a field of a struct."""
-    for name in leaf:
-        if not pa.types.is_struct(struct) or len(struct.get_all_field_indices(name)) != 1:
-            return False
-        struct = struct.field(name).type
-    return True
-
-
 def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
     """The footer position of each column by its path; ``None`` if that is ambiguous."""
     paths = list(_paths(file.schema_arrow, ()))

@@ -56,9 +56,9 @@ from trilake.delta.log.snapshot import (
     apply,
     apply_rare,
     check_complete,
-    check_readable_head,
     hashes,
     one_spelling,
+    readable,
     reject_paths_twice,
     unreconciled,
 )
@@ -77,7 +77,6 @@ from trilake.storage.base import ObjectMeta, Store
 from trilake.table.location import explained
 from trilake.table.table import as_version
 
-_H = TypeVar("_H", bound=Head)
 _T = TypeVar("_T")
 _Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]
 _log = logging.getLogger("trilake.delta")
@@ -195,7 +194,7 @@ class DeltaLog:
     def _read_pending(self, segment: LogSegment) -> PendingSnapshot:
         state, actions = self._read(segment, read_checkpoint_rare, self._parse_files)
         state = apply_rare(state, actions)
-        return self._checked(PendingSnapshot(self.store.uri, segment.version, state, segment, self.engine, actions))
+        return readable(PendingSnapshot(self.store.uri, segment.version, state, segment, self.engine, actions))
 
     def load(self, pending: PendingSnapshot) -> Snapshot:
         """Read the files of a pending snapshot."""
@@ -213,7 +212,7 @@ class DeltaLog:
     def _whole(self, segment: LogSegment, checkpoint: State, actions: ActionBatch) -> Snapshot:
         state = apply(checkpoint, actions)
         reject_paths_twice(state.adds, self.store.uri, segment.version)
-        return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
+        return readable(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def head(self, version: int | None = None, *, past_damage: bool = True) -> Head:
         """Read a version without its files; with ``past_damage``, from other files if some are damaged."""
@@ -222,7 +221,7 @@ class DeltaLog:
 
     def _read_head(self, segment: LogSegment) -> Head:
         state = apply(*self._read(segment, read_checkpoint_rare, parse_rare))
-        return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
+        return readable(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _T]) -> _T:
         """Call ``read`` on a segment or, if a file is damaged, on others that repeat the same commits."""
@@ -262,7 +261,7 @@ class DeltaLog:
         state = apply(old.state, self._parse(commits))
         reject_paths_twice(state.adds, self.store.uri, max(newer))
         segment = replace(old.segment, version=max(newer), commits=(*old.segment.commits, *commits))
-        return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
+        return readable(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def updated(self, old: Snapshot | PendingSnapshot) -> Snapshot | PendingSnapshot:
         """Like :meth:`update`, but leave the checkpoint's files of a large table unread."""
@@ -320,11 +319,6 @@ class DeltaLog:
         except ObjectNotFoundError as e:
             message = "a log file was cleaned up while the table was being read"
             raise VersionNotFoundError(message, help="read a newer version", file=self.store.uri) from e
-
-    @staticmethod
-    def _checked(head: _H) -> _H:
-        check_readable_head(head)
-        return head
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
         """All ``remove`` actions of the snapshot, including those in its checkpoint."""

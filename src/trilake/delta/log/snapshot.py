@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -323,12 +323,11 @@ def in_force(metadata: Metadata, protocol: Protocol) -> Metadata:
     """
     if GENERATION_EXPRESSION not in metadata.schema_string or has_feature(protocol, _GENERATED.name):
         return metadata
-    plain = (replace(f, metadata=_without_expression(f.metadata)) for f in metadata.schema.fields)
+    plain = (
+        replace(f, metadata={k: v for k, v in f.metadata.items() if k != GENERATION_EXPRESSION})
+        for f in metadata.schema.fields
+    )
     return replace(metadata, schema_string=StructType(tuple(plain)).json())
-
-
-def _without_expression(notes: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in notes.items() if k != GENERATION_EXPRESSION}
 
 
 @dataclass(frozen=True)
@@ -364,6 +363,9 @@ class Head:
         """Whether ``app_id`` has already committed transaction ``version`` or a later one."""
         txn = self.state.txns.get(app_id)
         return txn is not None and int(txn.get("version") or 0) >= version
+
+
+_H = TypeVar("_H", bound=Head)
 
 
 @dataclass(frozen=True)
@@ -406,7 +408,7 @@ def check_complete(head: Head) -> None:
         raise MissingMetadataError(message, help=help, file=head.uri, version=head.version)
 
 
-def check_readable_head(head: Head) -> None:
+def readable(head: _H) -> _H:
     """Reject an incomplete table (``MissingMetadataError``), or an unsupported one (``UnsupportedProtocolError``)."""
     check_complete(head)
     check_readable(head.protocol, uri=head.uri, version=head.version)
@@ -414,3 +416,4 @@ def check_readable_head(head: Head) -> None:
     check_mapping_listed(head.protocol, head.metadata, uri=head.uri, version=head.version)
     if TYPE_CHANGES in head.metadata.schema_string:
         check_type_changes(head.metadata, uri=head.uri, version=head.version)
+    return head

@@ -59,7 +59,9 @@ def is_variant(field: pa.Field, path: str) -> bool:
     """
     name = _extension(field)
     if name in _MEANINGS:
-        message = f"{_shown(field.type, name)} has no Delta type, and its storage values would be misread without it"
+        opaque = name == "arrow.opaque" and hasattr(field.type, "vendor_name")
+        shown = f"{name} of {field.type.vendor_name} ({field.type.type_name})" if opaque else name
+        message = f"{shown} has no Delta type, and its storage values would be misread without it"
         raise SchemaMismatchError(message, help=_MEANINGS[name], column=path, condition=_CONDITION)
     if name != VARIANT_EXTENSION:
         return False
@@ -77,11 +79,6 @@ def _extension(field: pa.Field) -> str | None:
         return str(field.type.extension_name)
     noted = (field.metadata or {}).get(b"ARROW:extension:name")
     return None if noted is None else noted.decode("utf-8", "replace")
-
-
-def _shown(t: pa.DataType, name: str) -> str:
-    opaque = name == "arrow.opaque" and hasattr(t, "vendor_name")
-    return f"{name} of {t.vendor_name} ({t.type_name})" if opaque else name
 
 
 # --- Spatial types ----------------------------------------------------------------------------------------------------

@@ -145,17 +145,13 @@ def assign(
     return mapped, top
 
 
-def _paths(schema: StructType) -> Iterator[tuple[str, tuple[str, ...], StructField]]:
-    renamed = each_field(schema, lambda f: replace(f, name=f.physical_name))
-    for (path, f), (physical, _) in zip(fields_in(schema), fields_in(renamed), strict=True):
-        yield ".".join(path), physical, f
-
-
 def _check_unique(schema: StructType) -> None:
     by_id: dict[int, str] = {}
     by_name: dict[tuple[str, ...], str] = {}
-    for path, physical, f in _paths(schema):
+    renamed = each_field(schema, lambda f: replace(f, name=f.physical_name))
+    for (names, f), (physical, _) in zip(fields_in(schema), fields_in(renamed), strict=True):
         assert f.column_id is not None
+        path = ".".join(names)
         for what, first in (
             (f"the id {f.column_id}", by_id.setdefault(f.column_id, path)),
             (f"the physical name {f.physical_name!r}", by_name.setdefault(physical, path)),

@@ -29,7 +29,6 @@ from trilake.delta.protocol.schema import (
     arrow_map,
     fields_in,
     marked,
-    needs_mark,
     parts,
     with_parts,
 )
@@ -348,11 +347,7 @@ def described_schema(schema: StructType) -> pa.Schema:
     >>> described_schema(StructType((noted,))).field("a").metadata
     {b'comment': b'x'}
     """
-    return pa.schema([_field(f) if _is_plain(f.type) else marked(_field(f), f.type) for f in schema.fields])
-
-
-def _is_plain(t: DataType) -> bool:
-    return isinstance(t, PrimitiveType) and not needs_mark(t)
+    return pa.schema([marked(_field(f), f.type) for f in schema.fields])
 
 
 def _field(f: StructField) -> pa.Field:

@@ -218,7 +218,8 @@ def _violation(
     """Path and row of the first forbidden null among the values of a field, or inside them; ``None`` without one."""
     if not nullable and values.null_count > (0 if parent is None else parent.null_count):
         nulls = values.is_null()
-        return path, _first(nulls if parent is None else pc.and_(nulls, parent.is_valid()))
+        forbidden = nulls if parent is None else pc.and_(nulls, parent.is_valid())
+        return path, int(pc.index(forbidden, True).as_py())
     return _first_null(values, type_, path) if forbids_null(type_) else None
 
 
@@ -248,10 +249,6 @@ def _in_parts(array: pa.Array, parts: pa.Array, type_: DataType, path: str, null
         return None
     row = int(np.searchsorted(offsets, int(offsets[0]) + violation[1], side="right")) - 1
     return violation[0], row
-
-
-def _first(mask: pa.Array) -> int:
-    return int(pc.index(mask, pa.scalar(True)).as_py())
 
 
 # --- CHECK constraints as written by deltalake, which puts names in double quotes -------------------------------------

@@ -200,8 +200,17 @@ class RowRules:
 
         Empty if :attr:`needs_spark` is.  Spark evaluates in its session time zone, DuckDB in UTC.
         """
-        columns = ((f, self._column_for_spark(f)) for f in (self.schema.fields if self.needs_spark else ()))
-        return [f"{sql} AS {quote_name(f.name)}" for f, sql in columns if sql is not None]
+        if not self.needs_spark:
+            return []
+        computed = {g.name for g in self.generated} | {c.name for c in self.identities}
+        columns = []
+        for f in self.schema.fields:
+            if f.name in self.present:
+                columns.append(f"{_stored(self.source.field(f.name), f.type)} AS {quote_name(f.name)}")
+            elif f.name not in computed:
+                default = f"CAST({_inside(default_expression(f) or 'NULL')} AS {sql_type(f.type)})"
+                columns.append(f"{default} AS {quote_name(f.name)}")
+        return columns
 
     def spark_stages(self) -> list[dict[str, str]]:
         """The next steps in Spark before the pipeline: expressions by column name, each for one ``withColumns``.
@@ -222,13 +231,6 @@ class RowRules:
                 verified[f"{RESERVED}generated_{i}"] = value
         third, *more = check_stages(checks, self.emptied) or [{}]
         return [stage for stage in (computed, {**verified, **third}, *more) if stage]
-
-    def _column_for_spark(self, f: StructField) -> str | None:
-        if f.name in self.present:
-            return _stored(self.source.field(f.name), f.type)
-        if generation_expression(f) is not None or any(c.name == f.name for c in self.identities):
-            return None
-        return f"CAST({_inside(default_expression(f) or 'NULL')} AS {sql_type(f.type)})"
 
 
 class RowPipeline:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import Choice, Share, checkpoint_actions, compare, shares
-from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, has_leaf, leaf_type
+from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, leaf_type
 from trilake.delta.log.log import DeltaLog, MaybeTwiceError, live_files
 from trilake.delta.log.snapshot import (
     Head,
@@ -89,9 +89,9 @@ class CheckpointFilter:
                 kinds = _KINDS.values() if bound_type(field) is not None else ("nullCount",)
                 leaves |= {("stats_parsed", kind, *physical) for kind in kinds}
                 floats |= is_float(field)
-        there = {leaf for leaf in leaves if has_leaf(add, leaf) and not pa.types.is_nested(leaf_type(add, leaf))}
+        there = {leaf for leaf in leaves if _has_leaf(add, leaf) and not pa.types.is_nested(leaf_type(add, leaf))}
         if there:
-            there |= {leaf for leaf in (_RECORDS, *([_TAGS] if floats else [])) if has_leaf(add, leaf)}
+            there |= {leaf for leaf in (_RECORDS, *([_TAGS] if floats else [])) if _has_leaf(add, leaf)}
         return sorted(there)
 
     def _partition(self, path: Sequence[str]) -> StructField | None:
@@ -138,7 +138,7 @@ class CheckpointFilter:
 
     def rows(self, adds: pa.StructArray) -> Bits:
         def values(leaf: Leaf) -> pa.Array | None:
-            return pc.struct_field(adds, list(leaf)) if has_leaf(adds.type, leaf) else None
+            return pc.struct_field(adds, list(leaf)) if _has_leaf(adds.type, leaf) else None
 
         def of_partition(partition: StructField, in_doubt: Bits) -> ColumnStats | None:
             partition_values = values(_partition_leaf(partition))
@@ -150,6 +150,15 @@ class CheckpointFilter:
             return _column_stats(leaf, low, high, nulls, len(adds), tags)
 
         return self._keep(_as_integers(values(_RECORDS), len(adds)), of_partition, of_column)
+
+
+def _has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
+    """Whether these names, each of them unique, lead to a field of a struct."""
+    for name in leaf:
+        if not pa.types.is_struct(struct) or len(struct.get_all_field_indices(name)) != 1:
+            return False
+        struct = struct.field(name).type
+    return True
 
 
 def _partition_leaf(partition: StructField) -> Leaf:
@@ -346,8 +355,8 @@ class _Footers:
         self.bytes, self._has_vectors = 0, True
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
-        self._has_vectors = has_leaf(add, _VECTOR)
-        return [leaf for leaf in (_SIZE, _VECTOR) if has_leaf(add, leaf)]
+        self._has_vectors = _has_leaf(add, _VECTOR)
+        return [leaf for leaf in (_SIZE, _VECTOR) if _has_leaf(add, leaf)]
 
     def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
         if (sizes := bounds.get(_SIZE)) is not None:

@@ -246,11 +246,9 @@ def _read_rows(
         task.vector.check_fits(deleted.bitmap, rows, f"{place.uri}/{key}")
 
 
-def read_tasks(
-    store: Store, tasks: Sequence[FileTask], plan: ReadPlan, *, workers: int | None = None
-) -> Iterator[pa.RecordBatch]:
+def read_tasks(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     """Read many files, several at a time; each file's rows stay in order, but files may interleave."""
-    count = min(workers or _default_workers(store, tasks), len(tasks))
+    count = min(_workers(store, tasks), len(tasks))
     if count <= 1:
         for task in tasks:
             yield from read_task(store, task, plan, threads=True)
@@ -262,11 +260,10 @@ def read_tasks(
         return _wanted((some.rows for some in read_together(store, pack, plan)), plan)
 
     share = len(tasks) // (2 * count)
-    todo = packs(tasks, _size, share if share >= FEWEST else 1)
+    todo = packs(tasks, attrgetter("size"), share if share >= FEWEST else 1)
     yield from _parallel(todo, read, count)
 
 
-_size = attrgetter("size")
 T = TypeVar("T")
 
 
@@ -291,7 +288,7 @@ def packs(
         yield pack
 
 
-def _default_workers(store: Store, tasks: Sequence[FileTask]) -> int:
+def _workers(store: Store, tasks: Sequence[FileTask]) -> int:
     cores = os.cpu_count() or 1
     if not store.uri.startswith(("file:", "memory:")):
         return max(8, 2 * cores)

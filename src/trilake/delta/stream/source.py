@@ -235,7 +235,11 @@ class DeltaStream:
                 self._snapshot = None  # free its files, which are not needed again
         if not end.is_starting_version and place.place < end.place:
             tasks += self._commit_tasks(place, end)
-        return StreamBatch(tuple(tasks), self._plan(), self.options.read_change_feed)
+        reading = self.reading
+        extra = {f.name for f in CHANGE_FIELDS} if self.options.read_change_feed else set()
+        names = None if reading.columns is None else [c for c in reading.columns if c not in extra]
+        plan = metadata_plan(reading.metadata, self.log.engine, self.uri, reading.version, names)
+        return StreamBatch(tuple(tasks), plan, self.options.read_change_feed)
 
     def _true_start(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
         """The original start of the batch that ended at ``end``.
@@ -251,12 +255,6 @@ class DeltaStream:
             return StreamOffset.beginning(end.reservoir_id, Start(version, True))
         return start
 
-    def _plan(self) -> ReadPlan:
-        extra = {f.name for f in CHANGE_FIELDS} if self.options.read_change_feed else set()
-        columns = self.reading.columns
-        names = None if columns is None else [c for c in columns if c not in extra]
-        return metadata_plan(self.reading.metadata, self.log.engine, self.uri, self.reading.version, names)
-
     def _commit_tasks(self, start: StreamOffset, end: StreamOffset) -> list[StreamTask]:
         last = end.reservoir_version if end.index > BASE_INDEX else end.reservoir_version - 1
         tail = self._tail_since(start.reservoir_version, start.index, None, last)
@@ -267,9 +265,7 @@ class DeltaStream:
         units = tail.units.after(start.reservoir_version, start.index).until(end.reservoir_version, end.index)
         if not self.options.read_change_feed:
             return list(units.tasks())
-        return self._changes(np.unique(units.version).tolist())
-
-    def _changes(self, versions: Sequence[int]) -> list[StreamTask]:
+        versions: list[int] = np.unique(units.version).tolist()
         if not versions:
             return []
         files = dict(self.log.commits(versions[0], versions[-1]))

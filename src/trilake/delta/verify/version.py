@@ -79,7 +79,8 @@ def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
             yield _mapping(table, f"column {f.name!r} has no id or no physical name", f.name)
     ids = Counter(f.column_id for f in fields if f.column_id is not None)
     for number in sorted(n for n, count in ids.items() if count > 1):
-        yield _mapping(table, f"{ids[number]} columns have the id {number}", _first(fields, number))
+        column = next(f.name for f in fields if f.column_id == number)
+        yield _mapping(table, f"{ids[number]} columns have the id {number}", column)
     names = Counter(f.physical_name for f in metadata.schema.fields)
     for name in sorted(n for n, count in names.items() if count > 1):
         yield _mapping(table, f"{names[name]} columns have the physical name {name!r}", name)
@@ -88,10 +89,6 @@ def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
     if not re.fullmatch("[0-9]{1,18}", string) or int(string) < top:
         yield _mapping(table, f"{MAX_COLUMN_ID} is {string or 'not set'}, but a column has the id {top}", None)
     return len(fields)
-
-
-def _first(fields: list[StructField], number: int) -> str | None:
-    return next((f.name for f in fields if f.column_id == number), None)
 
 
 def _mapping(table: DeltaContext, message: str, column: str | None) -> Finding:
