@@ -211,7 +211,7 @@ def _lance(uri: str, op: Op) -> int | None:
     snapshot = Snapshot.open(store, SYSTEM_RUNTIME)
     match op.kind:
         case "delete":
-            return delete(snapshot, f"k = {key}").version
+            return delete(snapshot, f"k = {key}")[0].version
         case "update":
             done = update(snapshot, {"v": f"'u{op.number}'"}, f"k = {key}")
             return done.snapshot.version if done.num_rows_updated else None

@@ -428,8 +428,7 @@ class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
         return self._marked(rows) if len(rows) and self._fragment.is_live(rows).any() else self.metadata
 
     def _marked(self, rows: Rows) -> FragmentMetadata | None:
-        snapshot = self._ds.snapshot
-        marked = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
+        marked = mark(self._ds.snapshot, self._fragment, rows)
         return None if marked is None else FragmentMetadata.of(marked)
 
     def add_columns(

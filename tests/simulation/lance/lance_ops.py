@@ -132,7 +132,7 @@ class Job:
         return self._write("overwrite")
 
     def _delete(self) -> int:
-        return delete(self.snapshot(), f"k = {self.op.args[0]}").version
+        return delete(self.snapshot(), f"k = {self.op.args[0]}")[0].version
 
     def _update(self) -> int | None:
         where = f"k = {self.op.args[0]}"

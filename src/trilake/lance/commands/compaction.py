@@ -77,18 +77,15 @@ class CompactionOptions:
             value = getattr(self, name)
             if value is not None and count(name, value, other_type=WrongTypeError) < 1:
                 raise OptionError(f"{name} must be greater than 0, got {value}", help="leave it out for no limit")
-        excluded = tuple(count("excluded_fragment_ids", id, other_type=WrongTypeError) for id in self._excluded())
+        ids: object = self.excluded_fragment_ids
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
+            raise WrongTypeError(f"excluded_fragment_ids must be a list of ids, got {ids!r}")
+        excluded = tuple(count("excluded_fragment_ids", id, other_type=WrongTypeError) for id in ids)
         object.__setattr__(self, "excluded_fragment_ids", excluded)
         flag("materialize_deletions", self.materialize_deletions)
         part: object = self.materialize_deletions_threshold
         if not isinstance(part, int | float) or not 0 <= part <= 1:
             raise InvalidArgumentError(f"materialize_deletions_threshold must be between 0 and 1, got {part!r}")
-
-    def _excluded(self) -> Sequence[int]:
-        ids: Any = self.excluded_fragment_ids
-        if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise WrongTypeError(f"excluded_fragment_ids must be a list of ids, got {ids!r}")
-        return list(ids)
 
 
 @dataclass

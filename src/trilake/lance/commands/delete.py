@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from pyroaring import BitMap
 
-from trilake.common.runtime import Runtime
 from trilake.errors import FilterError
 from trilake.expr import Filter
 from trilake.lance.commands.replan import USUAL, Retries, replanned
@@ -22,14 +21,13 @@ from trilake.lance.versions.manifest import Fragment
 from trilake.table.table import FilterLike
 
 
-def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runtime) -> Fragment | None:
+def mark(snapshot: Snapshot, reader: FragmentReader, rows: Rows) -> Fragment | None:
     """Write a deletion file that adds rows to the deleted ones; ``None`` if no live row remains."""
     deleted = reader.deleted_set | BitMap(rows.astype("uint32"))
     if len(deleted) >= reader.physical_rows:
         return None
-    entry = deletions.write(
-        reader.store, reader.fragment.id, deleted, read_version=read_version, id=runtime.new_number()
-    )
+    id = snapshot.runtime.new_number()
+    entry = deletions.write(reader.store, reader.fragment.id, deleted, read_version=snapshot.version, id=id)
     return replace(reader.fragment, deletion_file=entry, physical_rows=reader.physical_rows)
 
 
@@ -38,22 +36,16 @@ def mark_all(snapshot: Snapshot, offsets: dict[int, Rows]) -> tuple[tuple[Fragme
     updated: list[Fragment] = []
     removed: list[int] = []
     for fragment_id, rows in offsets.items():
-        reader = snapshot.reader_of(fragment_id)
-        assert reader is not None
         if not len(rows):
             continue
-        fragment = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)
+        reader = snapshot.reader_of(fragment_id)
+        assert reader is not None
+        fragment = mark(snapshot, reader, rows)
         if fragment is None:
             removed.append(fragment_id)
         else:
             updated.append(fragment)
     return tuple(updated), tuple(removed)
-
-
-def matching(snapshot: Snapshot, condition: Filter | None) -> dict[int, Rows]:
-    """Return the offsets of the matching live rows by fragment id."""
-    found = ((reader.fragment.id, snapshot.matching(condition, reader)) for reader in snapshot.readers)
-    return {id: rows for id, rows in found if len(rows)}
 
 
 def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
@@ -64,12 +56,7 @@ def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
         raise DeletePredicateError(e.message, help=e.help, **e.context) from e
 
 
-def delete(snapshot: Snapshot, predicate: FilterLike) -> Snapshot:
-    """Delete the rows that match ``predicate``, and return the new version; see :func:`delete_rows`."""
-    return delete_rows(snapshot, predicate)[0]
-
-
-def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = USUAL) -> tuple[Snapshot, int]:
+def delete(snapshot: Snapshot, predicate: FilterLike, retries: Retries = USUAL) -> tuple[Snapshot, int]:
     """Delete the rows that match ``predicate``, and return the new version and their number.
 
     Commits a version even if no row matches, as pylance does.  ``retries`` limits replanning after conflicts; a
@@ -80,7 +67,8 @@ def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = US
 
     def plan(current: Snapshot) -> op.Operation:
         nonlocal count
-        offsets = matching(current, condition_of(current, predicate))
+        condition = condition_of(current, predicate)
+        offsets = {reader.fragment.id: current.matching(condition, reader) for reader in current.readers}
         count = sum(map(len, offsets.values()))
         updated, removed = mark_all(current, offsets)
         return op.Delete(updated, removed, str(predicate))

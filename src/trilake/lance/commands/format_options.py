@@ -61,6 +61,9 @@ def format_of(options: dict[str, Any]) -> dict[str, Any]:
         warnings.warn("use data_storage_version instead of use_legacy_format", DeprecationWarning, stacklevel=4)
     if legacy is not None and version is None:
         version = "legacy" if flag("use_legacy_format", legacy) else "stable"
+    bases = options.pop("target_bases", None) or ()
+    if not isinstance(bases, list | tuple) or not all(isinstance(one, str) for one in bases):
+        raise WrongTypeError(f"target_bases must be a list of strings, got {bases!r}")
     others = "enable_v2_manifest_paths", "enable_stable_row_ids", "target_all_bases"
     names, stable, every = (options.pop(name, None) for name in others)
     return {
@@ -68,16 +71,9 @@ def format_of(options: dict[str, Any]) -> dict[str, Any]:
         "v2_manifest_names": None if names is None else flag("enable_v2_manifest_paths", names),
         "stable_row_ids": stable is not None and flag("enable_stable_row_ids", stable),
         "external_blobs": _external_blobs(options),
-        "target_bases": _target_bases(options),
+        "target_bases": tuple(bases),
         "target_all_bases": None if every is None else flag("target_all_bases", every),
     }
-
-
-def _target_bases(options: dict[str, Any]) -> tuple[str, ...]:
-    bases = options.pop("target_bases", None) or ()
-    if not isinstance(bases, list | tuple) or not all(isinstance(one, str) for one in bases):
-        raise WrongTypeError(f"target_bases must be a list of strings, got {bases!r}")
-    return tuple(bases)
 
 
 def _external_blobs(options: dict[str, Any]) -> str:

@@ -93,11 +93,6 @@ class WriteOptions:
     target_all_bases: bool | None = None
     external_blobs: ExternalBlobs = "all"
 
-    @property
-    def rows_per_group(self) -> int:
-        """Rows of a row group, at most those of a file."""
-        return min(self.max_rows_per_group, self.max_rows_per_file)
-
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
             count(name, getattr(self, name), least=1, other_type=WrongTypeError)
@@ -198,7 +193,11 @@ class Target:
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch to the stored columns.  Raises ``SchemaMismatchError``."""
-        return self._stored(self.conform(batch))
+        conformed = self.conform(batch)
+        if self._unfolds:
+            return null_masks.unfold(conformed, self.view.whole, "zero" if self._zero else "error")
+        _check_required(conformed, self.view.schema)
+        return conformed
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Match the columns of a batch to the user-visible columns by name, and cast them."""
@@ -229,12 +228,6 @@ class Target:
     def _unfolds(self) -> bool:
         """Whether null companions are split off."""
         return self.view.folded and self.version.is_first
-
-    def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._unfolds:
-            _check_required(batch, self.view.schema)
-            return batch
-        return null_masks.unfold(batch, self.view.whole, "zero" if self._zero else "error")
 
 
 def fitted(array: pa.Array, one: pa.Field, problem: str, help: str = "") -> pa.Array:
@@ -485,7 +478,8 @@ class _Pieces:
 
     def __init__(self, batches: Iterable[pa.RecordBatch], target: Target, options: WriteOptions) -> None:
         self._whole = target.version.is_first
-        self._batches = regroup(batches, options.rows_per_group) if self._whole else iter(batches)
+        rows_per_group = min(options.max_rows_per_group, options.max_rows_per_file)
+        self._batches = regroup(batches, rows_per_group) if self._whole else iter(batches)
         # The legacy format supports at most 2**31 rows.
         most = _MAX_ROWS - options.max_rows_per_group if self._whole else _MAX_ROWS
         self.rows_per_file = min(options.max_rows_per_file, most)

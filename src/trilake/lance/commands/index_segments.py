@@ -26,7 +26,6 @@ from trilake.lance.commands.indices import (
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
 from trilake.lance.file.errors import UnsupportedIndexError
-from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS
 from trilake.lance.scan.snapshot import Snapshot
@@ -95,7 +94,20 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
     if vectors is None:
         return _trained_first(snapshot, column, index)
     if retrain:
-        return vector_indices.build(snapshot, _plan_of(column, index.name, vectors))
+        model = vectors.model
+        plan = VectorIndexPlan(
+            column,
+            index.name,
+            model.metric,
+            model.dimension,
+            len(model.centroids),
+            model.pieces,
+            replace=True,
+            kind=model.kind,
+            numbers=model.numbers,
+            bits=model.bits,
+        )
+        return vector_indices.build(snapshot, plan)
     return vector_indices.extended(snapshot, column, index, vectors)
 
 
@@ -138,14 +150,6 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
     if index.by_address and kind.place != ROW_ADDRESS:  # pylance rejects segments with ids next to ones with addresses
         kind = replace(kind, place=ROW_ADDRESS, version=index.index_version or 0)
     return trained(snapshot, column, index.name, kind, rows_per_zone)
-
-
-def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
-    model = index.model
-    plan = VectorIndexPlan(
-        column, name, model.metric, model.dimension, len(model.centroids), model.pieces, replace=True
-    )
-    return replace(plan, kind=model.kind, numbers=model.numbers, bits=model.bits)
 
 
 _AGAIN = "rebuild the segments with create_index_uncommitted"

@@ -169,7 +169,12 @@ def schema_of(model: Any) -> pa.Schema:
 
     Raises ``WrongTypeError`` for an annotation without an Arrow type.
     """
-    return pa.schema([_field(name, info) for name, info in model.model_fields.items()])
+    fields = []
+    for name, info in model.model_fields.items():
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        kind, nullable = _without_none(info.annotation)
+        fields.append(pa.field(name, _type(kind, name, extra), nullable))
+    return pa.schema(fields)
 
 
 def table_of(model: Any, rows: Any) -> pa.Table:
@@ -183,12 +188,6 @@ def table_of(model: Any, rows: Any) -> pa.Table:
                 help="pass instances of the model class itself; subclasses may have other columns",
             )
     return pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema_of(model))
-
-
-def _field(name: str, info: Any) -> pa.Field:
-    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-    kind, nullable = _without_none(info.annotation)
-    return pa.field(name, _type(kind, name, extra), nullable)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:

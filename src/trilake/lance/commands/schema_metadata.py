@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.file.schema import Field
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import ANY_BYTES, configured
@@ -57,16 +56,15 @@ def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool
         errors, updates = ANY_BYTES if current.manifest.storage_version.is_first else "replace", {}
         for field in current.manifest.schema.walk():
             if field.id in by_id:
-                kept = {k.decode(): v.decode(errors=errors) for k, v in _kept(field).items()}
-                updates[field.id] = op.MapUpdate({**(kept if replace_all else {}), **by_id[field.id]}, replace_all)
+                kept = {
+                    key.decode(): value.decode(errors=errors)
+                    for key, value in field.metadata.items()
+                    if replace_all and key.startswith(b"ARROW:extension:")
+                }
+                updates[field.id] = op.MapUpdate({**kept, **by_id[field.id]}, replace_all)
         return _operation(current.manifest, op.UpdateConfig(field_metadata=updates))
 
     return replanned(snapshot, plan)
-
-
-def _kept(field: Field) -> dict[bytes, bytes]:
-    """Return the metadata of an extension type."""
-    return {k: v for k, v in field.metadata.items() if k.startswith(b"ARROW:extension:")}
 
 
 def _check(changes: Any) -> None:

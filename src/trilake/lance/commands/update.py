@@ -99,11 +99,6 @@ def _vector(sql: str, kind: pa.DataType) -> Expression:
     return Expression(sql, kind, (), Sql("NULL", "NULL"), value)
 
 
-def _computed(expression: Expression, values: pa.ChunkedArray, one: pa.Field) -> pa.Array:
-    array = one_array(values)
-    return fitted(array, one, f"{expression.source} is of type {array.type} and cannot be stored as {one.type}")
-
-
 def changed_rows(
     snapshot: Snapshot,
     updates: Mapping[str, str],
@@ -119,10 +114,10 @@ def changed_rows(
         of, at = split(ids)
         offsets.setdefault(int(of[0]), []).append(at)
         rows = pa.Table.from_batches([batch]).drop_columns([ROW_ADDRESS])
-        values = dict(zip(expressions, evaluate_all(list(expressions.values()), rows)))
-        arrays = [
-            _computed(expressions[f.name], values[f.name], f) if f.name in values else batch.column(i)
-            for i, f in enumerate(rows.schema)
-        ]
+        arrays = dict(zip(rows.schema.names, batch.columns))
+        for name, values in zip(expressions, evaluate_all(list(expressions.values()), rows)):
+            array, field = one_array(values), rows.schema.field(name)
+            problem = f"{expressions[name].source} is of type {array.type} and cannot be stored as {field.type}"
+            arrays[name] = fitted(array, field, problem)
         fields = [f.with_nullable(True) for f in rows.schema]
-        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        yield pa.RecordBatch.from_arrays(list(arrays.values()), schema=pa.schema(fields))

@@ -102,11 +102,11 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
     if listing.versions and mode == "create":
         raise exists_already(store, listing)
     base, key = None, None
-    if not listing.versions:
-        check_place(store, now_ms=runtime.clock_ms())
     if listing.versions:
         base, key = transaction.load(store, listing.latest, listing), listing.key(listing.latest)
         base.check_writable(store.uri)
+    else:
+        check_place(store, now_ms=runtime.clock_ms())
     options = with_bases_of(base, options or WriteOptions(), mode)
     return WritePlan(mode, base, options, runtime, key)
 

@@ -76,13 +76,14 @@ class DatasetChanges(DatasetPart[D]):
         retries = Retries.of(conflict_retries, retry_timeout)
         if predicate is None:
             raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
-        snapshot, number = delete.delete_rows(self._dataset.snapshot, predicate, retries)
+        snapshot, number = delete.delete(self._dataset.snapshot, predicate, retries)
         self._dataset.moved(snapshot)
         return {"num_deleted_rows": number}
 
     def truncate_table(self) -> None:
         """Delete all rows."""
-        self._dataset.moved(delete.delete(self._dataset.snapshot, "true"))
+        snapshot, _ = delete.delete(self._dataset.snapshot, "true")
+        self._dataset.moved(snapshot)
 
     def update(
         self,

@@ -236,5 +236,5 @@ def _change_fragment(
         rows = np.concatenate([*offsets.get(id, []), np.array([], np.int64)])
     rest: Fragment | None = reader.fragment
     if len(rows):
-        rest = mark(reader, rows, read_version=snapshot.version, runtime=snapshot.runtime)
+        rest = mark(snapshot, reader, rows)
     return ChangedFragment(id, len(rows), rest, tuple(new))

@@ -181,7 +181,7 @@ def _mark_rows(
             reader = current.reader_of(id)
             assert reader is not None
             rows = (unique[fragments == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-            marked = mark(reader, rows, read_version=current.version, runtime=current.runtime)
+            marked = mark(current, reader, rows)
             changes.append(ChangedFragment(id, len(rows), marked))
         return changes
 
