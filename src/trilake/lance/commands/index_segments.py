@@ -161,7 +161,7 @@ def build_scalar(
     index_type: str,
     name: str | None,
     fragment_ids: Collection[int],
-    rows_per_zone: int | None = None,
+    rows_per_zone: int | None,
 ) -> IndexMetadata:
     """Build a scalar index of some fragments without a commit.
 

@@ -204,7 +204,7 @@ def partitions_for(num_rows: int, target_partition_size: int | None) -> int:
     return min(max(num_rows // (target_partition_size or 8192), 1), 4096)
 
 
-def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: bool = True) -> Snapshot:
+def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: bool) -> Snapshot:
     """Build and commit a planned index, and return the new version.
 
     Without ``train``, and if there are no rows, the index has no files: ``optimize_indices`` trains it.
@@ -250,7 +250,7 @@ def is_modern(snapshot: Snapshot) -> bool:
     return not snapshot.manifest.storage_version.is_first
 
 
-def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool = False) -> AnyModel:
+def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool) -> AnyModel:
     """Train centroids and a codebook or bounds on a sample, unless they are supplied."""
     centroids, words = what.centroids, what.words
     if centroids is None:
@@ -425,7 +425,7 @@ def _words(values: Any, pieces: int, size: int, count: int) -> Floats:
     return words
 
 
-def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator: Any = None) -> dict[str, Any]:
+def checked_options(options: Mapping[str, Any], metric: str, accelerator: Any) -> dict[str, Any]:
     """Validate the other options of an index, and drop those without effect.
 
     ``metric_type`` is an alias of ``metric``.  Raises ``InvalidArgumentError`` for an unknown option or accelerator

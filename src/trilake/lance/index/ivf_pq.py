@@ -310,7 +310,7 @@ def step_vectors(vectors: Floats, metric: str, *, modern: bool) -> tuple[Floats,
     return (unit(vectors), "l2") if modern and metric != "l2" else (vectors, metric)
 
 
-def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, modern: bool = False) -> Floats:
+def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, modern: bool) -> Floats:
     """Return the training data of the codebook."""
     model = Model(metric, centroids, np.empty((0, 0, 0), np.float32), modern)
     vectors = model.prepared(vectors)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.file.storage_version import FIRST, StorageVersion
+from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index import ivf_files, ivf_first, kernels
 from trilake.lance.index.files import ReadCache, open_if_2x
 from trilake.lance.index.ivf_pq import (
@@ -140,10 +140,10 @@ class VectorIndex:
         store: Store,
         folder: str,
         *,
-        move: Callable[[RowIds], tuple[RowIds, npt.NDArray[np.bool_]]] | None = None,
+        move: Callable[[RowIds], tuple[RowIds, npt.NDArray[np.bool_]]],
+        version: StorageVersion,
         more: tuple[npt.NDArray[np.int32], Codes, RowIds] | None = None,
         dataset_version: int | None = None,
-        version: StorageVersion = FIRST,
     ) -> tuple[tuple[str, int], ...]:
         """Write the index with remapped and added rows to another folder; returns the names and sizes of its files.
 
@@ -158,9 +158,8 @@ class VectorIndex:
 
         def rows(number: int) -> tuple[Codes, RowIds]:
             codes, ids = self.partition(number)
-            if move is not None:
-                ids, keep = move(ids)
-                codes, ids = codes[keep], ids[keep]
+            ids, keep = move(ids)
+            codes, ids = codes[keep], ids[keep]
             if more is not None and number in extra:
                 added = extra[number]
                 codes, ids = np.concatenate([codes, more[1][added]]), np.concatenate([ids, more[2][added]])

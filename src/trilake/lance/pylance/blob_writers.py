@@ -60,11 +60,6 @@ class BlobDescriptor:
 NULL = BlobDescriptor("Null")
 
 
-def prepared_field(name: str, *, nullable: bool = True) -> pa.Field:
-    """Return the Arrow field of a column of prepared blobs."""
-    return pa.field(name, PREPARED, nullable, {EXTENSION_NAME: BLOB_V2})
-
-
 class BlobDescriptorArrayBuilder:
     """Build a column of blob descriptors for a data file.
 
@@ -80,7 +75,7 @@ class BlobDescriptorArrayBuilder:
 
     @property
     def field(self) -> pa.Field:
-        return prepared_field(self._column)
+        return pa.field(self._column, PREPARED, metadata={EXTENSION_NAME: BLOB_V2})
 
     def push(self, descriptor: BlobDescriptor) -> None:
         if not isinstance(descriptor, BlobDescriptor):

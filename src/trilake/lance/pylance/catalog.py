@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from trilake.common.extras import load
@@ -36,7 +36,11 @@ def located(
         )
     if not named:
         return uri, storage_options
-    found = _declared(client, table_id) if create else _described(client, table_id)
+    requests = load("lance_namespace", "datasets of a catalog")
+    if create:
+        found = client.declare_table(requests.DeclareTableRequest(id=list(table_id)))
+    else:
+        found = client.describe_table(requests.DescribeTableRequest(id=list(table_id)))
     name = ".".join(table_id)
     if not found.location:
         raise InvalidArgumentError(f"the catalog has no location for table {name!r}")
@@ -48,15 +52,3 @@ def located(
         )
     options = {**(storage_options or {}), **(found.storage_options or {})}
     return found.location, {key: value for key, value in options.items() if key not in _TIMES} or None
-
-
-def _described(client: Any, table_id: Sequence[str]) -> Any:
-    return client.describe_table(_requests().DescribeTableRequest(id=list(table_id)))
-
-
-def _declared(client: Any, table_id: Sequence[str]) -> Any:
-    return client.declare_table(_requests().DeclareTableRequest(id=list(table_id)))
-
-
-def _requests() -> Any:
-    return load("lance_namespace", "datasets of a catalog")

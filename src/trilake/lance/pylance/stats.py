@@ -67,7 +67,16 @@ class IndexDescription:
         fields = [schema.by_id(id) for id in index.fields]
         kind = indices.kind_of(snapshot, index)
         details = index.details or {"IVF_PQ": VECTOR_DETAILS, "BTree": BTREE_DETAILS}.get(kind)
-        segments = [_segment(part) for part in parts]
+        segments = [
+            IndexSegmentDescription(
+                str(part.uuid),
+                part.dataset_version,
+                frozenset(part.fragment_bitmap or ()),
+                part.index_version or 0,
+                None if part.created_at_ms is None else dt.datetime.fromtimestamp(part.created_at_ms / 1000, dt.UTC),
+            )
+            for part in parts
+        ]
         covered = frozenset().union(*(s.fragment_ids for s in segments))
         return cls(
             index.name,
@@ -78,12 +87,6 @@ class IndexDescription:
             [schema.name_of(f) for f in fields if f is not None],
             segments,
         )
-
-
-def _segment(part: IndexMetadata) -> IndexSegmentDescription:
-    covered = frozenset(part.fragment_bitmap or ())
-    created_at = None if part.created_at_ms is None else dt.datetime.fromtimestamp(part.created_at_ms / 1000, dt.UTC)
-    return IndexSegmentDescription(str(part.uuid), part.dataset_version, covered, part.index_version or 0, created_at)
 
 
 class LanceStats:
