@@ -321,4 +321,3 @@ def test_expanded_and_packed_row_sets_match(rows: set[int], start: int, length: 
     expanded, packed = RowSet(BitMap64(rows)), RowSet(BitMap64(rows))
     packed._rows = None
     assert expanded.within(start, length).tolist() == packed.within(start, length).tolist()
-    assert expanded.last == packed.last == max(rows, default=-1)

@@ -347,7 +347,7 @@ def _read_actions(
 def _read_selected(
     source: pa.NativeFile, file: pq.ParquetFile, query: Query, selected: Selected, parts: list[str], choice: Choice
 ) -> Iterator[pa.Table]:
-    choice.skipped += sum(selected.files.values())
+    choice.skipped += selected.files
     for run in fetched_together(source, file, list(selected.groups), parts):
         for group in run:
             rows, start = selected.groups[group], 0

@@ -57,10 +57,10 @@ class Selection(Protocol):
 
 @dataclass(frozen=True)
 class Selected:
-    """The row groups of one checkpoint file with a match, with the rows to read; and the number of files per group."""
+    """The row groups of one checkpoint file with a match, with the rows to read; and the number of files in all."""
 
     groups: Mapping[int, Bits]
-    files: Mapping[int, int]
+    files: int
 
 
 def select(
@@ -98,7 +98,7 @@ def select(
             bits = _rows_of(file, group, columns, selection, batch_rows)
             if bits.any():
                 matches[group] = bits
-    return Selected(matches, dict(zip(groups, files.tolist(), strict=True)))
+    return Selected(matches, int(files.sum()))
 
 
 def batches(

@@ -193,19 +193,19 @@ def change_columns(
     expressions that DuckDB cannot parse.  Raises the errors of each step, and ``InvalidArgumentError`` for an empty
     change.
     """
-    steps: list[MetadataChange] = []
+    each: list[MetadataChange] = []
     for change in changes:
         result = _steps(protocol, metadata, change, version, now, judge)
         protocol, metadata = result[-1].protocol, result[-1].metadata
         whole = {k: v for step in result for k, v in step.parameters.items()}  # the last step has the final column
         conditions = tuple(c for step in result for c in step.conditions)
-        steps.append(replace(result[-1], parameters=whole, conditions=conditions))
-    if not steps:
+        each.append(replace(result[-1], parameters=whole, conditions=conditions))
+    if not each:
         raise InvalidArgumentError("no columns to change were given")
-    if len(steps) == 1:
-        return steps[0]
-    logged = [{**d.parameters, "column": orjson.loads(d.parameters["column"])} for d in steps]
-    conditions = tuple(c for d in steps for c in d.conditions)
+    if len(each) == 1:
+        return each[0]
+    logged = [{**d.parameters, "column": orjson.loads(d.parameters["column"])} for d in each]
+    conditions = tuple(c for d in each for c in d.conditions)
     return MetadataChange(protocol, metadata, "CHANGE COLUMNS", {"columns": orjson.dumps(logged).decode()}, conditions)
 
 

@@ -133,8 +133,7 @@ class Metadata:
             fmt = data.get("format") or {}
             metadata = Metadata(
                 id=str(data.get("id") or ""),
-                # Databricks writes no schema for a table without columns.
-                schema_string="" if (string := data.get("schemaString")) is None else _schema_string(string),
+                schema_string=_schema_string(data.get("schemaString")),
                 partition_columns=_names(data.get("partitionColumns")),
                 configuration={str(k): _setting(v) for k, v in _pairs(data.get("configuration")) if v is not None},
                 name=data.get("name"),
@@ -174,6 +173,8 @@ def _setting(value: Any) -> str:
 
 def _schema_string(value: Any) -> str:
     """Reject an empty ``schemaString``, which would hide all columns."""
+    if value is None:
+        return ""  # Databricks writes none for a table without columns
     if not value or not isinstance(value, str):
         raise TypeError(f"schemaString must be a string, got {value!r:.80}")
     return value

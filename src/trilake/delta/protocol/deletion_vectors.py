@@ -279,11 +279,6 @@ class RowSet:
         self.bitmap = bitmap
         self._rows = row_indexes(bitmap) if len(bitmap) <= self._AT_ONCE else None
 
-    @property
-    def last(self) -> int:
-        """The greatest row index, -1 if there is none."""
-        return int(self.bitmap.max()) if len(self.bitmap) else -1
-
     def within(self, start: int, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The rows among ``length`` rows from ``start`` on, ascending."""
         if self._rows is not None:

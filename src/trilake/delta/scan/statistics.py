@@ -217,7 +217,9 @@ class StatisticsReader:
         leaves = [r for r in leaf_columns if r is not None and r[0] not in self._read]
         columns = [] if self._counts is not None else [_COUNT]
         for i, (path, leaf) in enumerate(leaves):
-            columns += _columns(path, _sql_type(leaf.type), str(i))
+            sql = _sql_type(leaf.type)
+            types = ("BIGINT",) if sql is None else ("BIGINT", sql, sql)
+            columns += [Statistic(n + str(i), (k, *path), t) for k, n, t in zip(_KINDS, _NAMES, types, strict=False)]
         if not columns:
             return
         values = parsed(self.adds["stats"], columns, self.query)
@@ -324,11 +326,6 @@ def _sql_type(type_: object) -> str | None:
     assert isinstance(type_, PrimitiveType)
     bounds = type_.traits.bounds
     return "DOUBLE" if bounds == "FLOAT" else bounds  # widened before it is rounded
-
-
-def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Statistic]:
-    types = ("BIGINT",) if sql is None else ("BIGINT", sql, sql)
-    return [Statistic(n + suffix, (k, *path), t) for k, n, t in zip(_KINDS, _NAMES, types, strict=False)]
 
 
 def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.ChunkedArray | None:
