@@ -35,6 +35,7 @@ from trilake.delta.protocol.column_mapping import check_mode
 from trilake.delta.protocol.features import check_mapping_listed, check_readable, has_feature
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import without_keys
 from trilake.delta.protocol.table_features.generated_columns import FEATURE as _GENERATED
 from trilake.delta.protocol.table_features.generated_columns import KEY as GENERATION_EXPRESSION
 from trilake.delta.protocol.type_widening import TYPE_CHANGES, check_type_changes
@@ -323,11 +324,7 @@ def in_force(metadata: Metadata, protocol: Protocol) -> Metadata:
     """
     if GENERATION_EXPRESSION not in metadata.schema_string or has_feature(protocol, _GENERATED.name):
         return metadata
-    plain = (
-        replace(f, metadata={k: v for k, v in f.metadata.items() if k != GENERATION_EXPRESSION})
-        for f in metadata.schema.fields
-    )
-    return replace(metadata, schema_string=StructType(tuple(plain)).json())
+    return replace(metadata, schema_string=without_keys(metadata.schema, (GENERATION_EXPRESSION,)).json())
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.schema_edit import without_keys
 from trilake.errors import CorruptLogError, IdentityOverflowError, InvalidArgumentError
 
 START = "delta.identity.start"
@@ -243,10 +244,7 @@ def only_marks_moved(old: Metadata, new: Metadata) -> bool:
     """
 
     def bare(metadata: Metadata) -> Metadata:
-        fields = (
-            replace(f, metadata={k: v for k, v in f.metadata.items() if k != HIGH_WATER_MARK})
-            for f in metadata.schema.fields
-        )
-        return replace(metadata, schema_string=StructType(tuple(fields)).json(), created_time=None)
+        schema = without_keys(metadata.schema, (HIGH_WATER_MARK,))
+        return replace(metadata, schema_string=schema.json(), created_time=None)
 
     return bare(old) == bare(new)
