@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.index import ivf_files, ivf_pq
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.ivf_pq_index import VectorIndex, write_index_files
 from trilake.lance.scan.fragment_reader import FragmentReader, one_array
 from trilake.lance.scan.search import in_fragments, metric_name
 from trilake.lance.scan.snapshot import Snapshot
@@ -329,28 +329,17 @@ def encoded_rows(
 def write_index(snapshot: Snapshot, column: str, name: str, model: AnyModel, rows: Encoded) -> IndexMetadata:
     """Write an index of all rows, and return its manifest entry."""
     uuid = UUID(snapshot.runtime.new_id())
-    by_partition = ivf_pq.by_partition(model, *rows)
-    files = write_partitions(snapshot, f"_indices/{uuid}", model, by_partition, name=name, column=column)
+    files = write_index_files(
+        snapshot.store,
+        f"_indices/{uuid}",
+        model,
+        ivf_pq.by_partition(model, *rows),
+        snapshot.manifest.storage_version,
+        name=name,
+        column=column,
+        dataset_version=snapshot.version,
+    )
     return index_entry(snapshot, uuid, column, name, model, files)
-
-
-def write_partitions(
-    snapshot: Snapshot,
-    folder: str,
-    model: AnyModel,
-    rows: Callable[[int], tuple[ivf_pq.Codes, ivf_pq.RowIds]],
-    *,
-    name: str,
-    column: str,
-) -> tuple[tuple[str, int], ...]:
-    """Write an index partition by partition; returns the names and sizes of its files."""
-    store, version = snapshot.store, snapshot.manifest.storage_version
-    if not version.is_first:
-        return ivf_files.write_index(store, folder, model, rows, version)
-    assert isinstance(model, ivf_pq.Model)
-    of = snapshot.version
-    ivf_pq.write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=of)
-    return ()
 
 
 def index_entry(

@@ -165,13 +165,16 @@ class VectorIndex:
                 codes, ids = np.concatenate([codes, more[1][added]]), np.concatenate([ids, more[2][added]])
             return codes, ids
 
-        if not version.is_first:
-            return ivf_files.write_index(store, folder, self.model, rows, version)
-        assert isinstance(self.model, Model)
-        made_of = self.dataset_version if dataset_version is None else dataset_version
-        column = self.columns[0] if self.columns else ""
-        write_partitions(store, folder, self.model, rows, name=self.name, column=column, dataset_version=made_of)
-        return ()
+        return write_index_files(
+            store,
+            folder,
+            self.model,
+            rows,
+            version,
+            name=self.name,
+            column=self.columns[0] if self.columns else "",
+            dataset_version=self.dataset_version if dataset_version is None else dataset_version,
+        )
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
@@ -232,6 +235,28 @@ class VectorIndex:
                 yield rows, _code_distances(model, int(numbers[i]), codes, query, tables[i])
             elif isinstance(model, VectorModel):
                 yield rows, distances(model.vectors(codes), query, model.partition_metric)
+
+
+def write_index_files(
+    store: Store,
+    folder: str,
+    model: Model | VectorModel,
+    rows: Callable[[int], tuple[Codes, RowIds]],
+    version: StorageVersion,
+    *,
+    name: str,
+    column: str,
+    dataset_version: int,
+) -> tuple[tuple[str, int], ...]:
+    """Write an index partition by partition; returns the names and sizes of its files, none in the legacy format.
+
+    Only files of the legacy format have ``name``, ``column`` and ``dataset_version``.
+    """
+    if not version.is_first:
+        return ivf_files.write_index(store, folder, model, rows, version)
+    assert isinstance(model, Model)
+    write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=dataset_version)
+    return ()
 
 
 def nearest_first(distances: Floats, ids: RowIds, k: int) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -88,16 +88,13 @@ class DatasetIndices(DatasetPart[D]):
         """
         train, dataset = more.pop("train", None), self._dataset
         train = train is None or flag("train", train)
-        snapshot = vector_indices.create_vector_index(dataset.snapshot, self._vector_plan(locals()), train=train)
+        options = vector_indices.checked_options(more, metric, accelerator)
+        options |= {"name": name, "replace": replace, "num_partitions": num_partitions}
+        options |= {"num_sub_vectors": num_sub_vectors, "ivf_centroids": ivf_centroids}
+        plan = vector_indices.plan_index(dataset.snapshot, column, index_type, **options)
+        snapshot = vector_indices.create_vector_index(dataset.snapshot, plan, train=train)
         dataset.moved(snapshot)
         return dataset._beside(Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size))
-
-    def _vector_plan(self, named: Mapping[str, Any]) -> vector_indices.VectorIndexPlan:
-        """Plan a vector index, given the local variables of :meth:`create_index`."""
-        names = ("name", "replace", "num_partitions", "num_sub_vectors", "ivf_centroids")
-        options = {name: named[name] for name in names}
-        options |= vector_indices.checked_options(named["more"], named["metric"], named["accelerator"])
-        return vector_indices.plan_index(self._dataset.snapshot, named["column"], named["index_type"], **options)
 
     def create_index_uncommitted(
         self,
@@ -142,8 +139,11 @@ class DatasetIndices(DatasetPart[D]):
         index_type, rows_per_zone = _kind(index_type, more)
         column, snapshot = vector_indices.only_column(column), self._dataset.snapshot
         if index_type.upper().startswith("IVF"):
-            more["pq_codebook"] = pq_codebook
-            return Index.of(index_segments.build_vector(snapshot, self._vector_plan(locals()), fragment_ids))
+            options = vector_indices.checked_options(more, metric, accelerator)
+            options |= {"name": name, "replace": replace, "num_partitions": num_partitions}
+            options |= {"num_sub_vectors": num_sub_vectors, "ivf_centroids": ivf_centroids, "pq_codebook": pq_codebook}
+            plan = vector_indices.plan_index(snapshot, column, index_type, **options)
+            return Index.of(index_segments.build_vector(snapshot, plan, fragment_ids))
         check_format(more, of="a scalar index")
         return Index.of(index_segments.build_scalar(snapshot, column, index_type, name, fragment_ids, rows_per_zone))
 

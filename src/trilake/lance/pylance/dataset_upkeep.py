@@ -75,26 +75,33 @@ class DatasetUpkeep(DatasetPart[D]):
         >>> ds.cleanup_old_versions(retain_versions=1).old_versions
         1
         """
-        return self._cleanup(locals()).stats
+        unverified, tagged = delete_unverified, error_if_tagged_old_versions
+        return self._cleanup(older_than, retain_versions, unverified, tagged, later, dry_run=False).stats
 
-    def _cleanup(self, named: Mapping[str, Any], *, dry_run: bool = False) -> CleanupPlan:
-        """Clean up, given the local variables of :meth:`cleanup_old_versions`."""
-        check_format(named["later"], of="cleanup_old_versions")
-        older_than, retain_versions = named["older_than"], named["retain_versions"]
+    def _cleanup(
+        self,
+        older_than: dt.timedelta | None,
+        retain_versions: int | None,
+        delete_unverified: bool,
+        error_if_tagged: bool,
+        later: Mapping[str, Any],
+        *,
+        dry_run: bool,
+    ) -> CleanupPlan:
+        check_format(later, of="cleanup_old_versions")
         retain = 1 if retain_versions is None else count("retain_versions", retain_versions)
         if retain < 1:
             raise OptionError(f"retain_versions must be greater than 0, got {retain}")
         age = dt.timedelta(days=14 if retain_versions is None else 0) if older_than is None else older_than
         if not isinstance(age, dt.timedelta):
             raise WrongTypeError(f"older_than must be a datetime.timedelta, got {older_than!r}")
-        unverified, tagged = (flag(n, named[n]) for n in ("delete_unverified", "error_if_tagged_old_versions"))
         return cleanup(
             self._dataset.snapshot.store,
             int(age.total_seconds() * 1000),
             self._dataset.snapshot.runtime,
             retain=retain,
-            delete_unverified=unverified,
-            error_if_tagged=tagged,
+            delete_unverified=flag("delete_unverified", delete_unverified),
+            error_if_tagged=flag("error_if_tagged_old_versions", error_if_tagged),
             dry_run=dry_run,
         )
 
@@ -125,6 +132,7 @@ class DatasetUpkeep(DatasetPart[D]):
         """
         if count("max_files", max_files) < 1:
             raise InvalidArgumentError(f"max_files must be positive, got {max_files}")
-        plan = self._cleanup(locals(), dry_run=True)
+        unverified, tagged = delete_unverified, error_if_tagged_old_versions
+        plan = self._cleanup(older_than, retain_versions, unverified, tagged, later, dry_run=True)
         limit = max_files if flag("include_files", include_files) else 0
         return plan.explanation(self._dataset.snapshot.version, limit)

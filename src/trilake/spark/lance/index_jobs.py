@@ -29,11 +29,10 @@ from trilake.lance.commands.vector_indices import (
     plan_index,
     sample_part,
     sample_ranks,
-    write_partitions,
 )
 from trilake.lance.file.errors import UnsupportedIndexError
 from trilake.lance.index import ivf_pq
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.ivf_pq_index import VectorIndex, write_index_files
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.spark.lance.jobs import Place, run_tasks
@@ -186,7 +185,7 @@ def _encode(
             filled = 0
         tasks[-1].append(piece)
         filled += size
-    version, names = snapshot.version, {"name": plan.name, "column": plan.column}
+    names: dict[str, Any] = {"name": plan.name, "column": plan.column, "dataset_version": snapshot.version}
 
     def job(task: tuple[int, list[list[int]]]) -> str:
         number, ranges = task
@@ -199,7 +198,7 @@ def _encode(
         partition, codes, ids = (np.concatenate([p[i] for p in parts]) for i in range(3))
         part = f"{folder}/part-{number}"
         rows = ivf_pq.by_partition(model, partition, codes, ids)
-        ivf_pq.write_partitions(current.store, part, model, rows, **names, dataset_version=version)
+        ivf_pq.write_partitions(current.store, part, model, rows, **names)
         return part
 
     results = run_tasks(spark, list(enumerate(tasks)), job)
@@ -210,6 +209,7 @@ def _encode(
         codes = np.concatenate([np.empty((0, plan.pieces), np.uint8), *(f[0] for f in partitions)])
         return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in partitions)])
 
-    files = write_partitions(snapshot, folder, model, partition_of, **names)
+    version = snapshot.manifest.storage_version
+    files = write_index_files(snapshot.store, folder, model, partition_of, version, **names)
     snapshot.store.delete([f"{part}/{ivf_pq.FILE}" for part in results])
     return files
