@@ -19,8 +19,7 @@ from tests.delta.tables import VECTOR, add, fixed_runtime, log_of, metadata, pro
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log import checkpoint_parts
-from trilake.delta.log.checkpoint_parts import owners
-from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, write_checkpoint
+from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, owners, write_checkpoint
 from trilake.delta.log.last_checkpoint import checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, commit_key

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint_selection import Selected, Selection, batches, select
 from trilake.delta.log.checkpoint_stats import stats_json
-from trilake.delta.log.segment import SIDECARS, LogSegment
+from trilake.delta.log.segment import LARGE_FILES, SIDECARS, LogSegment
 from trilake.delta.log.snapshot import State, apply, empty_state, reject_keys_twice
 from trilake.delta.protocol.actions import (
     EMPTY_BATCH,
@@ -195,6 +195,13 @@ def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int
         of = 1 if file.key.endswith(".json") else max(1, -(-file.bytes // most_bytes))
         out += [replace(file, number=number, of=of) for number in range(of)]
     return out
+
+
+def counted(segment: LogSegment) -> int:
+    """The approximate number of files in a large checkpoint."""
+    if segment.hint is not None and segment.hint.num_add_files is not None:
+        return segment.hint.num_add_files
+    return max(LARGE_FILES, sum(f.size for f in segment.checkpoint_files) // FILE_BYTES)
 
 
 def compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""The rows of a checkpoint as Arrow, and how they are spread over files.
+"""The rows of a checkpoint as Arrow, and the files that hold them.
 
 Protocol: *Checkpoint Format*, *Requirements for Writers*.  One row per action, one struct column per kind of action.
 Each slice of rows becomes a row group, which bounds memory; the few actions that are not file actions form the first
@@ -7,25 +7,19 @@ row group, so opening a table reads only that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from types import TracebackType
-from typing import IO, Any, cast
+from typing import IO, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.delta.log.checkpoint import FILE_BYTES, checkpoint_pieces
 from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_values, partition_type
-from trilake.delta.log.log import DeltaLog, live_files
-from trilake.delta.log.segment import LARGE_FILES, LogSegment
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, decoded_paths
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
 from trilake.errors import InvalidArgumentError, ObjectExistsError
-from trilake.expr.terms.engine import Query
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
@@ -73,17 +67,6 @@ _REMOVE = pa.struct([f for f in REMOVE if f.name != "stats"])
 RareActions = Sequence[tuple[str, Mapping[str, Any]]]
 
 
-def rare_actions(snapshot: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """The actions of a version that are not files, as ``(name, JSON object)``."""
-    state = snapshot.state
-    return [
-        ("protocol", snapshot.protocol.to_json()),
-        ("metaData", cast(Metadata, state.metadata).to_json()),
-        *(("txn", t) for t in state.txns.values()),
-        *(("domainMetadata", d) for d in state.domains.values()),
-    ]
-
-
 @dataclass(frozen=True)
 class FileColumns:
     """Which columns the ``add`` actions of a table's checkpoints have, and how to compute their values."""
@@ -123,15 +106,6 @@ class FileColumns:
 def _one(column: pa.ChunkedArray) -> pa.Array:
     chunk = column.combine_chunks()
     return pa.concat_arrays(chunk.chunks) if isinstance(chunk, pa.ChunkedArray) else chunk
-
-
-def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which of ``parts`` checkpoint files each file goes into: by the MD5 of its decoded path, so always the same."""
-    sql = f"select (md5_number_lower(p) % {parts})::bigint as part from t"
-    numbers: np.ndarray[Any, np.dtype[np.int64]] = query(sql, t=pa.table({"p": decoded_paths(files["path"])}))[
-        "part"
-    ].to_numpy()
-    return numbers
 
 
 def file_schema(columns: FileColumns, rare: RareActions, *, files_only: bool = False) -> pa.Schema:
@@ -276,41 +250,6 @@ def _writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-# --- The content of a checkpoint: the state of a version, whole or, for a large table, piece by piece -----------------
-
-#: File actions of one kind (``add`` or ``remove``).
-FilePieces = Iterator[tuple[str, pa.Table]]
-#: Files of a piece of an in-memory list.
-_PIECE_ROWS = 256 * 1024
-
-
-@dataclass(frozen=True)
-class Content:
-    """The file actions of a version, about ``expected`` of them; ``num_adds`` is the number of files, if known."""
-
-    head: Head
-    pieces: Callable[[], FilePieces]
-    expected: int
-    num_adds: int | None
-
-
-def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) -> Content:
-    """The content of a version's checkpoint, without expired tombstones; may end with ``MaybeTwiceError``."""
-    unexpired = Unexpired.of(version, now_ms)
-    if isinstance(version, PendingSnapshot):
-        expected = counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
-        return Content(version, lambda: _streamed(log, version, unexpired), expected, None)
-    removes = unexpired(log.tombstones(version))
-    adds = version.adds
-
-    def whole() -> FilePieces:
-        for kind, files in (("add", adds), ("remove", removes)):
-            for start in range(0, files.num_rows, _PIECE_ROWS):
-                yield kind, files.slice(start, _PIECE_ROWS)
-
-    return Content(version, whole, adds.num_rows + removes.num_rows, adds.num_rows)
-
-
 @dataclass(frozen=True)
 class Unexpired:
     """Drops tombstones older than ``retention_ms``; ``None`` keeps all."""
@@ -330,17 +269,3 @@ class Unexpired:
             return removes
         deleted = pc.fill_null(removes["deletionTimestamp"], 0)
         return removes.filter(pc.greater(deleted, self.now_ms - self.retention_ms))
-
-
-def counted(segment: LogSegment) -> int:
-    """The approximate number of files in a large checkpoint."""
-    if segment.hint is not None and segment.hint.num_add_files is not None:
-        return segment.hint.num_add_files
-    return max(LARGE_FILES, sum(f.size for f in segment.checkpoint_files) // FILE_BYTES)
-
-
-def _streamed(log: DeltaLog, pending: PendingSnapshot, kept: Callable[[pa.Table], pa.Table]) -> FilePieces:
-    yield from (("add", files) for files in live_files(log, pending))
-    older = checkpoint_pieces(log.store, pending.segment, log.engine.query, "remove")
-    for removes in chain(map(pending.newer_files.without_newer, older), [pending.newer.removes]):
-        yield "remove", kept(removes)

@@ -12,9 +12,11 @@ unchanged sidecars, and Spark tasks can write the others (:mod:`trilake.delta.lo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -23,21 +25,11 @@ import pyarrow.parquet as pq
 
 from trilake.common.runtime import Runtime
 from trilake.delta.engine import Jobs
-from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
-from trilake.delta.log.checkpoint_parts import (
-    CheckpointFile,
-    Content,
-    FileColumns,
-    FilePieces,
-    content_of,
-    counted,
-    file_schema,
-    owners,
-    rare_actions,
-)
+from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG, checkpoint_pieces, counted
+from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, Unexpired, file_schema
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
-from trilake.delta.log.log import DeltaLog, MaybeTwiceError, check_same_table
+from trilake.delta.log.log import DeltaLog, MaybeTwiceError, check_same_table, live_files
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
 from trilake.delta.log.sidecars import (
     Sidecar,
@@ -50,7 +42,8 @@ from trilake.delta.log.sidecars import (
     unique,
     write_sidecars,
 )
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, decoded_paths
+from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import (
     CorruptLogError,
@@ -101,7 +94,7 @@ def write_checkpoint(
         jobs = log.engine.jobs_for(log.store, counted(version.segment))
     if jobs is not None and isinstance(version, Snapshot):
         return write_checkpoint(log, log.opened(version.version), runtime, part_size=part_size)
-    content = content_of(log, version, runtime.clock_ms())
+    content = _content_of(log, version, runtime.clock_ms())
     try:
         if _is_v2(version):
             most = _part_size(version, part_size, DEFAULT_SIDECAR_SIZE)
@@ -141,7 +134,16 @@ def _part_size(head: Head, part_size: int | None, default: int) -> int:
     return int(value)
 
 
-def _spread(files: Sequence[CheckpointFile], pieces: FilePieces, query: Query) -> FileTotals:
+def owners(files: pa.Table, parts: int, query: Query) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Which of ``parts`` checkpoint files each file goes into: by the MD5 of its decoded path, so always the same."""
+    sql = f"select (md5_number_lower(p) % {parts})::bigint as part from t"
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = query(sql, t=pa.table({"p": decoded_paths(files["path"])}))[
+        "part"
+    ].to_numpy()
+    return numbers
+
+
+def _spread(files: Sequence[CheckpointFile], pieces: _FilePieces, query: Query) -> FileTotals:
     """Write file actions, to several files by a hash of their path; return the totals of the ``add`` actions."""
     totals = FileTotals()
     for kind, piece in pieces:
@@ -157,9 +159,9 @@ def _spread(files: Sequence[CheckpointFile], pieces: FilePieces, query: Query) -
 
 
 def _write_classic(
-    log: DeltaLog, content: Content, parts: int, *, replace: bool
+    log: DeltaLog, content: _Content, parts: int, *, replace: bool
 ) -> tuple[bytes | None, FileTotals | None]:
-    store, version, rare = log.store, content.head.version, rare_actions(content.head)
+    store, version, rare = log.store, content.head.version, _rare_actions(content.head)
     columns = FileColumns.of(content.head)
     schema = file_schema(columns, rare)
     numbers = range(1, parts + 1)
@@ -239,6 +241,59 @@ def _adds_in(source: pa.NativeFile, file: pq.ParquetFile) -> int | None:
     return sum(c.num_values - (c.null_count or 0) for c in chunks)
 
 
+# --- the content of a checkpoint ---
+
+#: File actions of one kind (``add`` or ``remove``).
+_FilePieces = Iterator[tuple[str, pa.Table]]
+#: Files of a piece of an in-memory list.
+_PIECE_ROWS = 256 * 1024
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The file actions of a version, about ``expected`` of them; ``num_adds`` is the number of files, if known."""
+
+    head: Head
+    pieces: Callable[[], _FilePieces]
+    expected: int
+    num_adds: int | None
+
+
+def _content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) -> _Content:
+    """The content of a version's checkpoint, without expired tombstones; may end with ``MaybeTwiceError``."""
+    unexpired = Unexpired.of(version, now_ms)
+    if isinstance(version, PendingSnapshot):
+        expected = counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
+        return _Content(version, lambda: _streamed(log, version, unexpired), expected, None)
+    removes = unexpired(log.tombstones(version))
+    adds = version.adds
+
+    def whole() -> _FilePieces:
+        for kind, files in (("add", adds), ("remove", removes)):
+            for start in range(0, files.num_rows, _PIECE_ROWS):
+                yield kind, files.slice(start, _PIECE_ROWS)
+
+    return _Content(version, whole, adds.num_rows + removes.num_rows, adds.num_rows)
+
+
+def _streamed(log: DeltaLog, pending: PendingSnapshot, kept: Callable[[pa.Table], pa.Table]) -> _FilePieces:
+    yield from (("add", files) for files in live_files(log, pending))
+    older = checkpoint_pieces(log.store, pending.segment, log.engine.query, "remove")
+    for removes in chain(map(pending.newer_files.without_newer, older), [pending.newer.removes]):
+        yield "remove", kept(removes)
+
+
+def _rare_actions(snapshot: Head) -> list[tuple[str, Mapping[str, Any]]]:
+    """The actions of a version that are not files, as ``(name, JSON object)``."""
+    state = snapshot.state
+    return [
+        ("protocol", snapshot.protocol.to_json()),
+        ("metaData", cast(Metadata, state.metadata).to_json()),
+        *(("txn", t) for t in state.txns.values()),
+        *(("domainMetadata", d) for d in state.domains.values()),
+    ]
+
+
 # --- version 2 ---
 
 
@@ -254,7 +309,7 @@ class _BaseGoneError(Exception):
 def _write_v2(
     log: DeltaLog,
     version: Snapshot | PendingSnapshot,
-    content: Content,
+    content: _Content,
     most: int,
     runtime: Runtime,
     jobs: Jobs | None,
@@ -315,7 +370,7 @@ def _publish(
     counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(totals.num_files)}
     actions = [
         ("checkpointMetadata", {"version": head.version, "tags": counts}),
-        *rare_actions(head),
+        *_rare_actions(head),
         *(("sidecar", s) for s in sidecars),
     ]
     store, key = log.store, v2_checkpoint_key(head.version, unique(runtime), extension)

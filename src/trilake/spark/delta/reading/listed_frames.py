@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.log.checkpoint_parts import counted
+from trilake.delta.log.checkpoint import counted
 from trilake.delta.log.checksum import read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot, empty_state, file_keys
