@@ -98,20 +98,23 @@ class Decoder:
         """Decode ``count`` values from ``start``; the page must have ``total``, if given."""
         kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
-            return self._struct(field, batch, start, count, total)
+            children = [self.column(c, batch, start, count, total) for c in field.children]
+            return pa.Array.from_buffers(field.arrow_type, count, [None], children=children)
         positions, lengths = self.pages.lists(field.id)
         position, length = positions[batch], lengths[batch]
         slots = length - 1 if kind is PageKind.OFFSETS else length
         if start + count > slots or (total is not None and slots != total):
             raise self.fail(f"a page has {slots} values, not {start + count if total is None else total}", field, batch)
+        width = layout_of(field).bits // 8
         if kind is PageKind.FIXED:
-            return self._fixed(field, position, start, count)
+            arrow = field.arrow_type
+            item = arrow.value_type if pt.is_fixed_size_list(arrow) else arrow
+            return flat_array(field, self._read(position + start * width, count * width, alignment(item)), count)
         if kind is PageKind.VARIABLE:
             return self._variable(field, batch, position, start, count)
         if kind is PageKind.BITS:
             return self._bits(field, position, start, count)
         if kind is PageKind.KEYS:
-            width = layout_of(field).bits // 8
             keys = self._read(position + start * width, count * width, width)
             index = pa.Array.from_buffers(field.arrow_type.index_type, count, [None, keys])
             return dictionary_array(field, index, self.dictionaries, self.source.file)
@@ -127,17 +130,6 @@ class Decoder:
         if buffer.address & (align - 1):
             return pa.py_buffer(np.frombuffer(buffer, np.uint8).copy())
         return buffer
-
-    def _struct(self, field: Field, batch: int, start: int, count: int, total: int | None) -> pa.Array:
-        children = [self.column(c, batch, start, count, total) for c in field.children]
-        return pa.Array.from_buffers(field.arrow_type, count, [None], children=children)
-
-    def _fixed(self, field: Field, position: int, start: int, count: int) -> pa.Array:
-        width = layout_of(field).bits // 8
-        arrow = field.arrow_type
-        item = arrow.value_type if pt.is_fixed_size_list(arrow) else arrow
-        buffer = self._read(position + start * width, count * width, alignment(item))
-        return flat_array(field, buffer, count)
 
     def _bits(self, field: Field, position: int, start: int, count: int) -> pa.Array:
         arrow = field.arrow_type

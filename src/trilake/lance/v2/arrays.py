@@ -64,7 +64,7 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
         return (yield from _read_lists(node, parts, pages))
     if types.is_variable(node.stored) and any(_kind(page) == "list" for page, _ in parts):
         return (yield from _read_byte_lists(node, parts, pages))
-    results = yield from together([_Tree(page, node.stored).read(inside) for page, inside in parts])
+    results = yield from together([_Tree(page).decode(page.encoding, inside, node.stored) for page, inside in parts])
     masks = [None if valid is None else bitmap(valid) for _, valid in results]
     arrays = [narrowed(node, values.arrow(node.stored, m)) for (values, _), m in zip(results, masks, strict=True)]
     try:
@@ -119,7 +119,7 @@ def _read_ends(page: Page, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s, npt.ND
     if _kind(page) != "list":
         raise DamagedPage(f"a page of lists is encoded as {_kind(page)!r}")
     lists = page.encoding.list
-    begin, end, valid = yield from _Tree(page, pa.uint64()).ends(lists.offsets, rows, lists.null_offset_adjustment)
+    begin, end, valid = yield from _Tree(page).ends(lists.offsets, rows, lists.null_offset_adjustment)
     if len(end) and int(end.max()) > lists.num_items:
         raise DamagedPage(f"a list ends at item {end.max()}, but its page has {lists.num_items} items")
     return begin, end - begin, valid
@@ -131,13 +131,12 @@ def _kind(page: Page) -> str | None:
 
 
 class _Tree:
-    def __init__(self, page: Page, arrow: pa.DataType) -> None:
-        self._page, self._arrow = page, arrow
+    """The encodings of a page; a decoder ``_<kind>`` for each kind."""
 
-    def read(self, rows: Rows) -> PlacedJob[Decoded]:
-        return (yield from self._decode(self._page.encoding, rows, self._arrow))
+    def __init__(self, page: Page) -> None:
+        self._page = page
 
-    def _decode(self, encoding: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def decode(self, encoding: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
         kind = encoding.WhichOneof("array_encoding")
         decode = getattr(self, f"_{kind}", None) if kind else None
         if decode is None:
@@ -191,7 +190,7 @@ class _Tree:
     def _nullable(self, nullable: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
         kind = nullable.WhichOneof("nullability")
         if kind == "no_nulls":
-            return (yield from self._decode(nullable.no_nulls.values, rows, arrow))
+            return (yield from self.decode(nullable.no_nulls.values, rows, arrow))
         if kind == "all_nulls":
             if len(rows) > MAX_UNBACKED:
                 raise DamagedPage(f"{len(rows)} nulls in one read are too many; read fewer rows")
@@ -200,7 +199,7 @@ class _Tree:
             raise DamagedPage("a page has no validity bitmap")
         some = nullable.some_nulls
         (bits, _), (values, _) = yield from together(
-            [self._decode(some.validity, rows, None), self._decode(some.values, rows, arrow)]
+            [self.decode(some.validity, rows, None), self.decode(some.values, rows, arrow)]
         )
         if not isinstance(bits, Flat) or bits.bits != 1:
             raise DamagedPage("a validity bitmap does not have one bit per value")
@@ -216,7 +215,7 @@ class _Tree:
             whole = yield from self._packed(flat, rows, size * bits)
             return FixedLists(size, Flat(whole.data, bits, size * len(rows)), None, len(rows)), None
         below = None if arrow is None or not pt.is_fixed_size_list(arrow) else arrow.value_type
-        values, valid = yield from self._decode(lists.items, repeated(rows, size), below)
+        values, valid = yield from self.decode(lists.items, repeated(rows, size), below)
         validity = None if valid is None else Flat(np.packbits(valid, bitorder="little"), 1, len(valid))
         return FixedLists(size, values, validity, len(rows)), None
 
@@ -225,14 +224,14 @@ class _Tree:
         before: Rows
         if isinstance(rows, range):
             before = range(max(rows.start - 1, 0), rows.stop)
-            values, _ = yield from self._decode(encoding, before, None)
+            values, _ = yield from self.decode(encoding, before, None)
             numbers = self._numbers(values)
             if not rows.start:
                 numbers = np.append(np.uint64(0), numbers) if len(rows) else numbers
             previous, last = numbers[: len(rows)], numbers[len(numbers) - len(rows) :]
         else:
             (low, _), (high, _) = yield from together(
-                [self._decode(encoding, np.maximum(rows - 1, 0), None), self._decode(encoding, rows, None)]
+                [self.decode(encoding, np.maximum(rows - 1, 0), None), self.decode(encoding, rows, None)]
             )
             previous, last = self._numbers(low).copy(), self._numbers(high)
             previous[rows == 0] = 0
@@ -283,7 +282,7 @@ class _Tree:
         typed = arrow is not None and pt.is_dictionary(arrow)
         below = arrow.value_type if arrow is not None and typed else arrow
         (indices, valid), (items, present) = yield from together(
-            [self._decode(dictionary.indices, rows, None), self._decode(dictionary.items, range(count), below)]
+            [self.decode(dictionary.indices, rows, None), self.decode(dictionary.items, range(count), below)]
         )
         if not isinstance(indices, Flat) or indices.bits == 1:
             raise DamagedPage("the indices of a dictionary are not integers")

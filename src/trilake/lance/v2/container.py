@@ -90,24 +90,8 @@ class Container:
     def column(self, number: int) -> tuple[list[Page], int]:
         """Return the pages of a column, and its number of rows."""
         cached = self._pages.get(number)
-        if cached is None:
-            cached = self._pages[number] = self._column(number)
-        return cached
-
-    def fail(self, message: str, *, help: str | None = None, **context: Any) -> CorruptFileError:
-        return CorruptFileError(message, help=help, file=self.source.file, **context)
-
-    def _table(self, position: int, count: int) -> list[tuple[int, int]]:
-        entries = np.frombuffer(self.source.read(position, _ENTRY * count), "<u8").reshape(-1, 2)
-        if len(entries) and (entries.max() > self.source.size or entries.sum(axis=1).max() > self.source.size):
-            raise self.fail("an offset table points outside the file")
-        return [(a, b) for a, b in entries.tolist()]
-
-    def _parse(self, kind: Any, position: int, size: int) -> Any:
-        data = self.source.read(position, size).to_pybytes()
-        return framing.parse(data, kind, file=self.source.file, damaged=CorruptFileError)
-
-    def _column(self, number: int) -> tuple[list[Page], int]:
+        if cached is not None:
+            return cached
         if not 0 <= number < len(self.column_places):
             raise self.fail(f"the file has {len(self.column_places)} columns, none with number {number}")
         message = self._parse(file2_pb2.ColumnMetadata, *self.column_places[number])
@@ -124,7 +108,21 @@ class Container:
                 raise self.fail(message, column=number)
             pages.append(Page(first, page.length, self._encoding(page.encoding, number), buffers))
             first += page.length
+        self._pages[number] = pages, first
         return pages, first
+
+    def fail(self, message: str, *, help: str | None = None, **context: Any) -> CorruptFileError:
+        return CorruptFileError(message, help=help, file=self.source.file, **context)
+
+    def _table(self, position: int, count: int) -> list[tuple[int, int]]:
+        entries = np.frombuffer(self.source.read(position, _ENTRY * count), "<u8").reshape(-1, 2)
+        if len(entries) and (entries.max() > self.source.size or entries.sum(axis=1).max() > self.source.size):
+            raise self.fail("an offset table points outside the file")
+        return [(a, b) for a, b in entries.tolist()]
+
+    def _parse(self, kind: Any, position: int, size: int) -> Any:
+        data = self.source.read(position, size).to_pybytes()
+        return framing.parse(data, kind, file=self.source.file, damaged=CorruptFileError)
 
     def _encoding(self, encoding: file2_pb2.Encoding, number: int) -> Any:
         if encoding.WhichOneof("location") != "direct":

@@ -60,7 +60,10 @@ def _page(leaf: Leaf, options: Options, minor: int) -> Page:
     if pt.is_dictionary(kind):
         return _dictionary(leaf, options, minor)
     if pt.is_fixed_size_list(kind):
-        return _lists(leaf, options, minor)
+        lists = e.FixedLists.of(leaf.values)
+        if options.zips(lists.row_bytes) and (lists.has_whole_bytes or lists.row_bytes >= WIDE):
+            return zip_fixed(leaf, lists.rows(), lists.encoding)
+        return mini_block(leaf, lists.chunks(), large=minor >= 2)
     if is_variable(kind):
         return _strings(leaf, valid, options, minor)
     return _fixed(leaf, valid, options, minor)
@@ -289,13 +292,6 @@ def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
         values, width = e.fixed_bytes(items)
         encoded = fixed_items(values, width, len(items), options, minor)
     return mini_block(leaf, _indices(indices, options), large=minor >= 2, items=encoded)
-
-
-def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
-    lists = e.FixedLists.of(leaf.values)
-    if options.zips(lists.row_bytes) and (lists.has_whole_bytes or lists.row_bytes >= WIDE):
-        return zip_fixed(leaf, lists.rows(), lists.encoding)
-    return mini_block(leaf, lists.chunks(), large=minor >= 2)
 
 
 def _blobs(leaf: Leaf) -> Page:

@@ -52,7 +52,14 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
             buffers.append(buffer)
             return pb.Buffer(buffer_index=len(buffers) - 1)
 
-        yield column, _page(_column(array, field, add), buffers, len(array))
+        encoding = None
+        if field.is_packed or field.is_blob:
+            encoding = _packed(array, field, add)
+        elif is_text(array.type):
+            encoding = _string_dictionary(array, add)
+        if encoding is None:
+            encoding = _values(array, Options.of(field.metadata), add)
+        yield column, _page(encoding, buffers, len(array))
 
 
 def _check_structs(array: pa.Array, field: Field) -> None:
@@ -81,16 +88,6 @@ def _lists(array: pa.Array) -> tuple[Any, int, pa.Array]:
     else:
         items = array.values.take(pa.array(np.repeat(offsets[:-1] - (ends - sizes), sizes) + np.arange(total)))
     return np.where(missing, ends + total + 1, ends).astype(np.uint64), total + 1, items
-
-
-def _column(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
-    if field.is_packed or field.is_blob:
-        return _packed(array, field, add)
-    if is_text(array.type):
-        encoded = _string_dictionary(array, add)
-        if encoded is not None:
-            return encoded
-    return _values(array, Options.of(field.metadata), add)
 
 
 def _values(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:

@@ -89,10 +89,7 @@ class V2File(DataFileReader):
     def read_rows(self, start: int, stop: int, columns: LanceSchema | None = None) -> pa.RecordBatch:
         """Read rows, see :meth:`DataFileReader.read_rows`.  Blobs are returned as descriptions."""
         self._check_rows(start, stop)
-        return self._read(range(start, stop), columns)
-
-    def _take(self, rows: Int64s, columns: LanceSchema | None) -> pa.RecordBatch:
-        return self._read(rows, columns)
+        return self._take(range(start, stop), columns)
 
     def _project(self, columns: LanceSchema | None) -> _Projection:
         columns = columns or self.schema
@@ -106,7 +103,7 @@ class V2File(DataFileReader):
         self._last = projection = _Projection(columns, nodes, arrow, has_extensions)
         return projection
 
-    def _read(self, rows: Rows, columns: LanceSchema | None) -> pa.RecordBatch:
+    def _take(self, rows: Rows, columns: LanceSchema | None) -> pa.RecordBatch:
         projection = self._project(columns)
         count = len(rows)
         if not projection.nodes:

@@ -92,9 +92,11 @@ class BlobWriter:
             return _prepared(parts, missing)
         if self._minor < 2:
             return _struct(RANGE, missing, self._inline(strings, sizes, np.flatnonzero(sizes)), sizes)
-        return self._described(field, parts, strings, sizes, missing)
+        return self._placed_by_size(field, parts, strings, sizes, missing)
 
-    def _described(self, field: Field, parts: dict[str, Any], strings: Strings, sizes: Any, missing: Any) -> pa.Array:
+    def _placed_by_size(
+        self, field: Field, parts: dict[str, Any], strings: Strings, sizes: Any, missing: Any
+    ) -> pa.Array:
         inline = whole_number(field.metadata, "blob-inline-size-threshold", 64 << 10)
         dedicated = whole_number(field.metadata, "blob-dedicated-size-threshold", 4 << 20)
         pack_file = whole_number(field.metadata, "blob-pack-file-size-threshold", 1 << 30)
