@@ -86,7 +86,7 @@ def _contains(hits: str, value: str) -> str:
     return f"CASE WHEN {value} IS NOT NULL THEN {as_json} OR {as_string} END"
 
 
-def _get(document: str, key: str, _: str = "") -> str:
+def _get(document: str, key: str) -> str:
     """Build the SQL of the value of a key, or at a position; a JSON pointer means both."""
     pointer = "/" + key.replace("~", "~0").replace("/", "~1")
     return f"json_extract(CAST({document} AS JSON), {single_quoted(pointer)})"

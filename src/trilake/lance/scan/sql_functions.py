@@ -45,9 +45,6 @@ class _Frame:
     def add(self, part: str) -> None:
         self.arguments[-1].append(part)
 
-    def strings(self) -> list[str]:
-        return [_argument(parts) for parts in self.arguments]
-
     def follows_value(self) -> bool:
         """Whether a bracket here follows a value: then it is an index, not a list."""
         before = [part for part in self.arguments[-1] if part.strip()]
@@ -198,7 +195,7 @@ class Rewrites:
 
     def _closed(self, frame: _Frame, around: _Frame, close: str) -> str:
         """Join a call, or brackets, with its arguments; rewrite it if needed."""
-        arguments = frame.strings()
+        arguments = [_argument(parts) for parts in frame.arguments]
         whole = f"{frame.opener}{','.join(arguments)}{close}"
         if close == ")":
             name = frame.opener[:-1].strip().lower()
