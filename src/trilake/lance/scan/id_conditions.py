@@ -6,7 +6,6 @@ They are computed only to evaluate the filter.  If a filter lists the ids that i
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -14,10 +13,8 @@ import pyarrow.types as pt
 from trilake.expr import Filter
 from trilake.expr.terms.predicate import Compare, In, IsNull
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID, FragmentReader, Rows
+from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID, FragmentReader, Ids, Rows
 from trilake.lance.versions.manifest import Manifest
-
-Ids = npt.NDArray[np.uint64]
 
 _LEAST, _GREATEST = pa.scalar(0, pa.decimal128(20)), pa.scalar(2**64 - 1, pa.decimal128(20))
 

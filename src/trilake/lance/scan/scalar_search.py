@@ -29,7 +29,7 @@ from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
-from trilake.lance.scan.fragment_reader import split
+from trilake.lance.scan.fragment_reader import Rows, split
 from trilake.lance.scan.id_conditions import is_of_ids, named_ids
 from trilake.lance.scan.open_indices import OpenIndices, scalar_kind
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
@@ -41,8 +41,6 @@ _MANY = 1 << 16
 
 #: Maximum timestamps of an IN to look up one by one in an index of nanoseconds.
 _TIMES = 64
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,10 @@ class _QueryBuilder:
 
     def leaf(self, leaf: IndexedLeaf) -> IndexQuery | None:
         if isinstance(leaf, Compare | In) and is_of_ids(leaf, self.schema):
-            return self.of_ids(leaf)
+            ids = named_ids(leaf, self.manifest)  # needs no index
+            if ids is None:
+                return None
+            return IndexQuery(_describe(leaf), self.everywhere, True, lambda: ids, certain=True)
         if isinstance(leaf, Compare) and (leaf.op == "!=" or leaf.widened):
             return None
         if isinstance(leaf, In) and (leaf.widened or len(leaf.values) > 1 << 16):
@@ -164,7 +165,11 @@ class _QueryBuilder:
         if isinstance(leaf, IsNull):
             return IndexQuery(description, covered, True, index.is_null) if index.has_nulls else None
         if isinstance(leaf, Contains):
-            return self.of_items(index, leaf, covered, description)
+            try:
+                index.pages_of([leaf.value])
+            except InvalidArgumentError:
+                return None  # a literal that the items' type cannot hold
+            return IndexQuery(description, covered, True, lambda: index.is_in([leaf.value]))
         if isinstance(leaf, In) and _is_nanoseconds(index.value_type):
             if len(leaf.values) > _TIMES:
                 return None
@@ -185,22 +190,6 @@ class _QueryBuilder:
         if query is None or not (self.manifest.has_stable_row_ids and entry.by_address):
             return query
         return replace(query, row_ids=lambda: None if (at := query.row_ids()) is None else self.stable_ids(at))
-
-    def of_items(
-        self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap, description: str
-    ) -> IndexQuery | None:
-        try:
-            index.pages_of([leaf.value])
-        except InvalidArgumentError:
-            return None  # a literal that the items' type cannot hold
-        return IndexQuery(description, covered, True, lambda: index.is_in([leaf.value]))
-
-    def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
-        """Build a query for rows by their ids, which needs no index."""
-        ids = named_ids(leaf, self.manifest)
-        if ids is None:
-            return None
-        return IndexQuery(_describe(leaf), self.everywhere, True, lambda: ids, certain=True)
 
     @cached_property
     def everywhere(self) -> FrozenBitMap:

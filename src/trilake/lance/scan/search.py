@@ -28,7 +28,7 @@ from trilake.lance.index.ivf_first import REMAKE
 from trilake.lance.index.ivf_pq import distances
 from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, by_fragment, one_array, split
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Ids, by_fragment, one_array, split
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
@@ -40,7 +40,6 @@ DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 QUERY_INDEX_FIELD = pa.field("query_index", pa.int32(), nullable=False)
 _METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
 
-Ids = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
 DistanceRange = tuple[float | None, float | None]
 #: Default number of partitions to search first, as in pylance 14.
@@ -261,17 +260,20 @@ def _by_index(
     if nearest.together is not None:  # a row has several vectors
         many *= -(-index.opened.num_rows // max(rows, 1))
     allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
-    some = index.search(nearest, many, allowed)
-    if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
+    ids, distance = index.search(nearest, many, allowed)
+    if allowed is None and not in_fragments(snapshot, index.fragments, ids).all():
         # The index has rows that it no longer covers, because their vectors were changed in place or moved.
         of_covered = partial(in_fragments, snapshot, index.fragments)
-        some = index.search(nearest, many, of_covered)
-    snapshot.check_indexed(some[0])
-    if len(np.unique(some[0])) < len(some[0]):
+        ids, distance = index.search(nearest, many, of_covered)
+    snapshot.check_indexed(ids)
+    if len(np.unique(ids)) < len(ids):
         raise CorruptFileError(
             f"index {index.uuid} returns a row twice", help=REMAKE, file=snapshot.store.uri, version=snapshot.version
         )
-    return some if exact is None else (some[0], _exact(snapshot, nearest, some[0], exact))
+    if exact is None or not len(ids):
+        return ids, distance
+    column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
+    return ids, nearest.distances(vector_leaf(one_array(column)), exact)
 
 
 @dataclass(frozen=True)
@@ -369,13 +371,6 @@ def _allowed(
         return ok
 
     return allowed
-
-
-def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Floats:
-    if not len(ids):
-        return np.array([], np.float32)
-    column = snapshot.take_rows(ids, snapshot.view.schema.project([nearest.column])).column(0)
-    return nearest.distances(vector_leaf(one_array(column)), metric)
 
 
 def _flat(
