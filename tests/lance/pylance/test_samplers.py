@@ -1,4 +1,4 @@
-"""Samplers, fixed-size batches and numeric arrays for tensor loaders."""
+"""Samplers and fixed-size batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from trilake.lance.sampler import (
     maybe_sample,
 )
 from trilake.lance.scan.scan import regroup
-from trilake.lance.scan.tensors import batch_to_numpy
 
 SHARDED = [ShardedFragmentSampler, ShardedBatchSampler]
 
@@ -151,38 +150,6 @@ def test_rebatching_keeps_the_order_of_rows(sizes: list[int], size: int) -> None
     found = list(regroup(batches, size))
     assert [v for b in found for v in b.column(0).to_pylist()] == list(range(sum(sizes)))
     assert all(b.num_rows == size for b in found[:-1])
-
-
-def test_columns_convert_to_arrays() -> None:
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(6), pa.float16()), 2)
-    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12, dtype=np.float32).reshape(3, 2, 2))
-    batch = pa.record_batch(
-        {"u": pa.array([1, 2, 3], pa.uint64()), "v": vectors, "t": tensors, "b": [True, False, True]}
-    )
-    found = batch_to_numpy(batch)
-    assert {name: (str(a.dtype), a.shape) for name, a in found.items()} == {
-        "u": ("int64", (3,)),
-        "v": ("float16", (3, 2)),
-        "t": ("float32", (3, 2, 2)),
-        "b": ("bool", (3,)),
-    }
-    assert found["v"].tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert batch_to_numpy(batch.slice(1), uint64_as_int64=False)["u"].dtype == np.uint64
-    assert batch_to_numpy(batch.slice(1, 1))["v"].tolist() == [[2, 3]]
-
-
-@pytest.mark.parametrize(
-    ("column", "kind"),
-    [
-        (pa.array(["x"]), TypeError),
-        (pa.array([1, None]), ValueError),
-        (pa.array([2**63], pa.uint64()), ValueError),
-        (pa.array([[1.0, None]], pa.list_(pa.float32(), 2)), ValueError),
-    ],
-)
-def test_unsupported_array_columns_are_rejected(column: pa.Array, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match="c"):
-        batch_to_numpy(pa.record_batch({"c": column}))
 
 
 @pytest.mark.parametrize("total", [0, 2, 10, 500])

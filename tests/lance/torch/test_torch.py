@@ -79,6 +79,37 @@ def test_batches_are_tensors(torch: Any, source: lance.LanceDataset) -> None:
     assert list(own) == [230]
 
 
+def test_columns_convert_to_tensors(torch: Any) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(6), pa.float16()), 2)
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12, dtype=np.float32).reshape(3, 2, 2))
+    batch = pa.record_batch(
+        {"u": pa.array([1, 2, 3], pa.uint64()), "v": vectors, "t": tensors, "b": [True, False, True]}
+    )
+    found = torch.data.to_tensors(batch)
+    assert {name: (str(a.dtype), a.shape) for name, a in found.items()} == {
+        "u": ("int64", (3,)),
+        "v": ("float16", (3, 2)),
+        "t": ("float32", (3, 2, 2)),
+        "b": ("bool", (3,)),
+    }
+    assert found["v"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert torch.data.to_tensors(batch.slice(1, 1))["v"].tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array(["x"]), TypeError),
+        (pa.array([1, None]), ValueError),
+        (pa.array([2**63], pa.uint64()), ValueError),
+        (pa.array([[1.0, None]], pa.list_(pa.float32(), 2)), ValueError),
+    ],
+)
+def test_unsupported_tensor_columns_are_rejected(torch: Any, column: pa.Array, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="c"):
+        torch.data.to_tensors(pa.record_batch({"c": column}))
+
+
 def test_arguments_of_other_implementations_are_accepted(torch: Any, source: lance.LanceDataset) -> None:
     rows = torch.data.LanceDataset(source, 40, columns=["n"], pin_memory=True, samples=None)
     assert rows.pin_memory

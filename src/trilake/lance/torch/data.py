@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
 from trilake.common.extras import load
 from trilake.errors import InvalidArgumentError
 from trilake.lance.cache import CachedDataset
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance import lance_dataset
 from trilake.lance.pylance.lance_dataset import dataset as open_dataset
 from trilake.lance.sampler import FullScanSampler, Sampler, ShardedBatchSampler, ShardedFragmentSampler, maybe_sample
 from trilake.lance.scan.projection import ColumnsLike
-from trilake.lance.scan.tensors import batch_to_numpy
 from trilake.table.table import FilterLike
 
 _torch: Any = load("torch", "PyTorch datasets")
@@ -31,13 +33,49 @@ _SHARDED = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}
 def to_tensors(batch: pa.RecordBatch) -> Any:
     """Convert a batch to a dictionary of tensors, or to a single tensor if it has one column.
 
-    Supports numbers, booleans, vectors and tensors; uint64 becomes int64.  Raises ``WrongTypeError`` for other types,
-    and ``InvalidArgumentError`` for nulls.
+    Supports numbers, booleans, vectors and tensors; uint64 becomes int64, which row ids fit.  Raises ``WrongTypeError``
+    for other types, and ``InvalidArgumentError`` for nulls and numbers above 2^63.
     """
-    arrays = batch_to_numpy(batch)
+    arrays = {name: _array(name, column) for name, column in zip(batch.schema.names, batch.columns)}
     # Copy if needed: torch warns about read-only memory such as Arrow's.
     tensors = {name: _torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
     return next(iter(tensors.values())) if len(tensors) == 1 else tensors
+
+
+def _array(name: str, column: pa.Array) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise InvalidArgumentError(
+            "the column has nulls, which tensors cannot represent",
+            help="filter them out: column IS NOT NULL",
+            column=name,
+        )
+    if isinstance(column, pa.FixedShapeTensorArray):
+        return np.asarray(column.to_numpy_ndarray())
+    if pt.is_fixed_size_list(column.type) and _is_number(column.type.value_type):
+        return _numbers(name, column.flatten()).reshape(len(column), column.type.list_size)
+    if not _is_number(column.type):
+        raise WrongTypeError(
+            f"the column is of type {column.type}",
+            help="tensors are made of numbers, booleans, and fixed-size lists of them",
+            column=name,
+        )
+    return _numbers(name, column)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind))
+
+
+def _numbers(name: str, column: pa.Array) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise InvalidArgumentError("a vector in the column contains nulls, which tensors cannot represent", column=name)
+    if pt.is_uint64(column.type):
+        try:
+            column = column.cast(pa.int64())
+        except pa.ArrowInvalid as e:
+            raise InvalidArgumentError(f"a number does not fit int64: {e}", column=name) from e
+    numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
