@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
-from trilake.lance.v1.statistics import Collector, Masked, trusted
+from trilake.lance.v1.statistics import Collector, trusted
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -123,7 +123,7 @@ def test_statistics_account_for_lost_nulls() -> None:
     assert text.null_count.to_pylist() == [1, 0]
     assert ("s", "x") in found
     assert ("l",) not in found
-    masked = trusted(file.statistics(), schema, [3, 3], [Masked(0, schema.field("b").id)])["i",]
+    masked = trusted(file.statistics(), schema, [3, 3], {0: schema.field("b").id})["i",]
     assert masked.null_count is not None
     assert masked.null_count.to_pylist() == [3, None]
     assert trusted(None, schema, []) == {}

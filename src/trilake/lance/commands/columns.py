@@ -333,11 +333,10 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
         view = current.view
         dropped = {id for c in columns for id in (f.id for f in view.schema.field(c).walk())}
         # A null companion is dropped with its column.
-        masks = {m.field_id: m.mask_id for m in view.masked}
-        dropped |= {masks[id] for id in dropped if id in masks}
+        dropped |= {view.mask_ids[id] for id in dropped if id in view.mask_ids}
         whole = current.manifest.schema
         rest = whole.project_ids(f.id for f in whole.walk() if not f.children and f.id not in dropped)
-        if not {f.id for f in rest.fields} - set(masks.values()):
+        if not {f.id for f in rest.fields} - set(view.mask_ids.values()):
             raise InvalidArgumentError("cannot drop all columns of a dataset")
         return projection(current.manifest, LanceSchema(rest.fields, whole.metadata))
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
-from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import Source
 
@@ -77,9 +76,12 @@ class DataFileReader(ABC):
     def _take(self, rows: Rows, columns: LanceSchema | None) -> pa.RecordBatch:
         """Read ascending rows."""
 
-    def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
-        """Statistics of each part between two :attr:`batch_offsets`, by path; ``masked`` have companion columns."""
-        del masked
+    def column_stats(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
+        """Statistics of each part between two :attr:`batch_offsets`, by path.
+
+        ``mask_ids`` are the field ids of companions by those of their columns.
+        """
+        del mask_ids
         return {}
 
     def _check_rows(self, start: int, stop: int) -> None:

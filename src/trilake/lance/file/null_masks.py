@@ -11,7 +11,7 @@ two apart.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -25,14 +25,6 @@ from trilake.lance.file.types import is_text, is_variable
 
 #: Metadata of a companion: the name of its column.
 NULLS_OF = b"trilake:nulls_of"
-
-
-@dataclass(frozen=True)
-class Masked:
-    """A column with a companion: field ids of the column, and of the boolean column that is true for its nulls."""
-
-    field_id: int
-    mask_id: int
 
 
 def masked_schema(schema: pa.Schema) -> pa.Schema:

@@ -6,7 +6,7 @@ nulls of that column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,7 +19,6 @@ from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file import jsonb, null_masks
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.extensions import restore_batch, storage_array
-from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.types import LISTS, is_text
 
@@ -65,10 +64,10 @@ class View:
         return self._masks.get(name)
 
     @cached_property
-    def masked(self) -> tuple[Masked, ...]:
-        """The columns with companions, by field id."""
+    def mask_ids(self) -> Mapping[int, int]:
+        """The field ids of companions, by those of their columns."""
         by_name = {f.name: f.id for f in self.whole.fields}
-        return tuple(Masked(by_name[name], mask.id) for name, mask in self._masks.items())
+        return {by_name[name]: mask.id for name, mask in self._masks.items()}
 
     def stored(self, columns: LanceSchema) -> LanceSchema:
         """The columns to read for ``columns``: these and their companions."""

@@ -24,7 +24,6 @@ from trilake.expr.terms.datatypes import Path
 from trilake.lance.data_files import open_data_file
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.interfaces import DataFileReader
-from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.types import LISTS
 from trilake.lance.file.view import with_items
@@ -289,14 +288,14 @@ class FragmentReader:
             return (self.first_rank() + offsets - deleted).astype(np.uint64)
         return self.created[offsets] if name == CREATED_AT else self.updated[offsets]
 
-    def statistics(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
-        """The statistics of each row group in the files, by column path."""
+    def statistics(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
+        """The statistics of each row group in the files, by column path; see :meth:`DataFileReader.column_stats`."""
         if self._statistics is None:
             statistics: dict[Path, ColumnStats] = {}
             for entry in self.fragment.files:
                 file = self.file(entry)
                 if np.array_equal(file.batch_offsets, self.batch_offsets):
-                    statistics |= file.column_stats(masked)
+                    statistics |= file.column_stats(mask_ids)
             self._statistics = statistics
         return self._statistics
 
@@ -309,22 +308,20 @@ class FragmentReader:
 
     def _parts(self, projection: LanceSchema) -> list[_Part]:
         last = self._last
-        if last is None or last[0] is not projection:  # by identity: read after read passes the same object
-            last = self._last = projection, self._parts_of(projection)
-        return last[1]
-
-    def _parts_of(self, projection: LanceSchema) -> list[_Part]:
+        if last is not None and last[0] is projection:  # by identity: read after read passes the same object
+            return last[1]
         ids = {f.id for f in projection.columns()}
-        parts = []
+        parts: list[_Part] = []
         for entry in reversed(self.fragment.files):  # if several files have a column, the last one counts
             field_ids = ids.intersection(entry.fields)
             if field_ids:
                 schema = projection.project_ids(field_ids)
                 fields = tuple(map(self._whole, schema.fields))
                 stored = schema if fields == schema.fields else LanceSchema(fields, schema.metadata)
-                parts.append(_Part(self.file(entry), schema, stored, (*self.bases.data_file(entry), self.bases)))
+                parts.insert(0, _Part(self.file(entry), schema, stored, (*self.bases.data_file(entry), self.bases)))
                 ids -= field_ids
-        return parts[::-1]
+        self._last = projection, parts
+        return parts
 
     def _whole(self, field: Field) -> Field:
         """Return a field as it can be read: a packed struct with all its fields."""

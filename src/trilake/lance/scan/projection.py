@@ -52,9 +52,9 @@ class Projection:
         sql: Mapping[str, str],
         schema: pa.Schema,
         *,
-        before: Sequence[pa.Field] = (),
-        behind: Mapping[str, pa.Field] | None = None,
-        parts: Mapping[str, Part] | None = None,
+        before: Sequence[pa.Field],
+        behind: Mapping[str, pa.Field],
+        parts: Mapping[str, Part],
     ) -> Projection:
         """Bind SQL to ``schema``; the scan adds columns ``before`` and ``behind``, unless SQL uses their names.
 
@@ -63,9 +63,9 @@ class Projection:
         """
         if not sql:
             raise InvalidArgumentError("expected at least one column, got none", help="pass None for all columns")
-        columns = {name: (parts or {}).get(term) or _bound(name, term, schema) for name, term in sql.items()}
+        columns = {name: parts.get(term) or _bound(name, term, schema) for name, term in sql.items()}
         first = {f.name: f for f in before}
-        return cls(_unless(first, columns) | columns | _unless(behind or {}, columns))
+        return cls(_unless(first, columns) | columns | _unless(behind, columns))
 
     def __str__(self) -> str:
         return ", ".join(f"{_to_sql(one)} as {name}" for name, one in self.columns.items())

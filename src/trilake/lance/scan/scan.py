@@ -154,7 +154,7 @@ def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list
         if not any(ids.intersection(f.fields) for f in reader.fragment.files):
             # No file has the column: it is null in every row.
             return ColumnStats(value=pa.nulls(groups, field.arrow_type))
-        return reader.statistics(view.masked).get(path)
+        return reader.statistics(view.mask_ids).get(path)
 
     keep = can_match(filter, FileStats(groups, column, lambda: pa.array(np.diff(offsets)))).keep
     if keep.all():

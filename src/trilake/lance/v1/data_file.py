@@ -18,7 +18,6 @@ from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import extensions, framing
 from trilake.lance.file.framing import FOOTER
 from trilake.lance.file.interfaces import DataFileReader
-from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
 from trilake.lance.file.sources import Int64s, MappedSource, Source, open_source, together
 from trilake.lance.proto import format_pb2
@@ -103,8 +102,8 @@ class V1File(DataFileReader):
         """
         return read_statistics(self._source, self._metadata.statistics, self.num_batches)
 
-    def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
-        return trusted(self.statistics(), self.schema, np.diff(self.batch_offsets).tolist(), masked)
+    def column_stats(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
+        return trusted(self.statistics(), self.schema, np.diff(self.batch_offsets).tolist(), mask_ids)
 
     def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
         first, last = self._batches(start, stop)

@@ -24,7 +24,6 @@ from trilake.expr.pushdown import successor
 from trilake.expr.skip import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
-from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.sources import Source
 from trilake.lance.proto import format_pb2
@@ -196,17 +195,16 @@ def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMeta
 
 
 def trusted(
-    statistics: pa.Table | None, schema: LanceSchema, rows: Sequence[int], masked: Sequence[Masked] = ()
+    statistics: pa.Table | None, schema: LanceSchema, rows: Sequence[int], mask_ids: Mapping[int, int] = {}
 ) -> Mapping[Path, ColumnStats]:
     """Derive statistics of the values as they are read, by column path.
 
-    ``statistics`` have one row per batch, of one data file or several; ``rows`` are the rows of each batch; ``masked``
-    are the columns with companions.  A lost null reads as zero, which the bounds do not include; an empty string reads
-    as null, which the null count does not include.
+    ``statistics`` have one row per batch, of one data file or several; ``rows`` are the rows of each batch;
+    ``mask_ids`` are the field ids of companions by those of their columns.  A lost null reads as zero, which the bounds
+    do not include; an empty string reads as null, which the null count does not include.
     """
     if statistics is None:
         return {}
-    masks = {m.field_id: m.mask_id for m in masked}
     by_path: dict[Path, ColumnStats] = {}
     for path, each in outside_lists(schema):
         if str(each.id) not in statistics.column_names or not has_statistics(each):
@@ -228,11 +226,11 @@ def trusted(
             lost = pc.greater(nulls, 0)
             low, high = (pc.if_else(lost, pa.scalar(None, b.type), b) for b in (low, high))
             count = pa.array(np.zeros(len(nulls), np.int64))
-        if each.id in masks:
+        if each.id in mask_ids:
             if layout_of(each).kind is PageKind.VARIABLE:
                 # A compaction copies stored values, and counts empty ones as nulls.
                 low = pc.if_else(pc.greater(nulls, 0), pa.scalar(None, low.type), low)
-            count = _masked_count(statistics, masks[each.id], rows)
+            count = _masked_count(statistics, mask_ids[each.id], rows)
         by_path[path] = ColumnStats(min=low, max=high, null_count=count)
     return by_path
 
