@@ -108,7 +108,18 @@ class BlobType(pa.ExtensionType):  # type: ignore[misc]
     """The Arrow extension type of blobs to write."""
 
     def __init__(self, storage_type: pa.DataType = _STORAGE) -> None:
-        _check_storage(storage_type)
+        if not pa.types.is_struct(storage_type):
+            raise WrongTypeError(f"BlobType storage type must be a struct, got {storage_type}")
+        if storage_type.num_fields not in (2, 4):
+            raise WrongTypeError("BlobType storage struct must contain either data/uri or data/uri/position/size")
+        for index, (name, kind) in enumerate(_PARTS[: storage_type.num_fields]):
+            field = storage_type.field(index)
+            if (field.name, field.type) != (name, kind):
+                raise WrongTypeError(
+                    f"BlobType storage field {index} must be {name}: {kind}, got {field.name}: {field.type}"
+                )
+            if index < 2 and not field.nullable:
+                raise WrongTypeError(f"BlobType storage field {name} must be nullable")
         super().__init__(storage_type, BLOB_V2.decode())
 
     def __arrow_ext_serialize__(self) -> bytes:
@@ -123,21 +134,6 @@ class BlobType(pa.ExtensionType):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BlobType, (self.storage_type,)
-
-
-def _check_storage(kind: pa.DataType) -> None:
-    if not pa.types.is_struct(kind):
-        raise WrongTypeError(f"BlobType storage type must be a struct, got {kind}")
-    if kind.num_fields not in (2, 4):
-        raise WrongTypeError("BlobType storage struct must contain either data/uri or data/uri/position/size")
-    for index, (name, part) in enumerate(_PARTS[: kind.num_fields]):
-        field = kind.field(index)
-        if (field.name, field.type) != (name, part):
-            raise WrongTypeError(
-                f"BlobType storage field {index} must be {name}: {part}, got {field.name}: {field.type}"
-            )
-        if index < 2 and not field.nullable:
-            raise WrongTypeError(f"BlobType storage field {name} must be nullable")
 
 
 class BlobArray(pa.ExtensionArray):  # type: ignore[misc]

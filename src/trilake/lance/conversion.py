@@ -107,7 +107,7 @@ class LanceRows:
         fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
         return fragments, target.schema
 
-    def _checked(self, target: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _checked(self, target: Stored, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Check that a batch has no empty strings that would be read back as null."""
         for field in target.view.schema.fields:
             at = batch.schema.get_field_index(field.name)

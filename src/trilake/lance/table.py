@@ -17,7 +17,6 @@ from trilake.lance.commands import input_rows
 from trilake.lance.commands import write as writing
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, write_fragments
 from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFoundError
-from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.scan import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
@@ -104,8 +103,6 @@ class LanceTable(Table):
         """Return the rows as batches, in fragment order; a few chunks are read in parallel."""
         names = None if columns is None else self.projected_schema(columns).names
         plan = self.snapshot.plan(names, filter)
-        if names == []:
-            plan = type(plan)(plan.view, LanceSchema(()), plan.filter)
         return self.snapshot.scan(plan)
 
     def count(self, filter: FilterLike | None = None) -> int:

@@ -46,24 +46,19 @@ def vec_to_table(
     if len(column_names) != count:
         raise InvalidArgumentError(f"expected {count} names, got {column_names}")
     rows = list(data.values()) if isinstance(data, Mapping) else data
-    vectors = _vectors(rows, ndim, check_ndim)
+    if ndim is None:
+        ndim = len(next(iter(rows)))
+    if check_ndim:
+        wrong = next((row for row in rows if len(row) != ndim), None)
+        if wrong is not None:
+            raise InvalidArgumentError(f"Expected {ndim} dimensions but got {len(wrong)} for {wrong}")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array(rows, np.float32).ravel()), ndim)
     keys = [pa.array(list(data))] if isinstance(data, Mapping) else []
     return pa.Table.from_arrays([*keys, vectors], names=column_names)
 
 
 class NoVectorsError(InvalidArgumentError, NotImplementedError):
     """The data cannot be converted to vectors."""
-
-
-def _vectors(rows: Any, ndim: int | None, check: bool) -> pa.FixedSizeListArray:
-    if ndim is None:
-        ndim = len(next(iter(rows)))
-    if check:
-        wrong = next((row for row in rows if len(row) != ndim), None)
-        if wrong is not None:
-            raise InvalidArgumentError(f"Expected {ndim} dimensions but got {len(wrong)} for {wrong}")
-    values = np.array(rows, np.float32).ravel()
-    return pa.FixedSizeListArray.from_arrays(pa.array(values), ndim)
 
 
 #: Columns of the file written by :func:`compute_partitions`.
