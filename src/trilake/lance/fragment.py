@@ -112,14 +112,36 @@ class RowIdSequence:
     row_ids: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "row_ids", _numbers(self.row_ids))
+        values = self.row_ids
+        if not isinstance(values, Iterable):
+            raise WrongTypeError(f"row ids must be an iterable of integers, got {values!r} ({type(values).__name__})")
+        array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if isinstance(array, range) and len(array) and min(array) < 0:
+            raise InvalidArgumentError(f"row ids must be non-negative, got {min(array)}")
+        if not isinstance(array, pa.Array):
+            items = list(array)
+            try:
+                array = pa.array(items, pa.uint64()) if items else pa.array([], pa.uint64())
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
+                raise WrongTypeError(f"row ids must be an iterable of integers that fit uint64: {e}") from e
+        if array.null_count:
+            raise InvalidArgumentError("row ids must not be null", help="leave the nulls out")
+        if len(array) and not pa.types.is_integer(array.type):
+            raise WrongTypeError(f"row ids must be an array of integers, got {array.type}")
+        try:
+            ids = array.cast(pa.uint64()).to_numpy()
+        except pa.ArrowInvalid as e:
+            raise InvalidArgumentError(f"row ids must fit uint64: {e}") from e
+        if len(np.unique(ids)) < len(ids):
+            raise InvalidArgumentError("Row ids must be unique", help="pass each row id once")
+        object.__setattr__(self, "row_ids", ids)
 
     @classmethod
     def from_inline_metadata(cls, metadata: RowIdMeta) -> RowIdSequence:
         """Read the row ids from fragment metadata.  Raises ``InvalidArgumentError`` if they are in a file."""
         if not isinstance(metadata.placed, bytes):
             raise InvalidArgumentError(f"the row ids are not inline: {metadata!r}", help="read them with a scan")
-        count = row_ids.count_ids(metadata.placed, file="")
+        count = row_ids.count_ids(metadata.placed)
         return cls(pa.array(row_ids.parse_ids(metadata.placed, count, file="")))
 
     def to_inline_metadata(self) -> RowIdMeta:
@@ -145,31 +167,6 @@ class RowIdSequence:
         first = ", ".join(map(str, self.row_ids[:_SHOWN].tolist()))
         more = len(self) > _SHOWN
         return f"RowIdSequence([{first}{', ...' if more else ''}]{f', len={len(self)}' if more else ''})"
-
-
-def _numbers(values: Any) -> npt.NDArray[np.uint64]:
-    if not isinstance(values, Iterable):
-        raise WrongTypeError(f"row ids must be an iterable of integers, got {values!r} ({type(values).__name__})")
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if isinstance(array, range) and len(array) and min(array) < 0:
-        raise InvalidArgumentError(f"row ids must be non-negative, got {min(array)}")
-    if not isinstance(array, pa.Array):
-        items = list(array)
-        try:
-            array = pa.array(items, pa.uint64()) if items else pa.array([], pa.uint64())
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
-            raise WrongTypeError(f"row ids must be an iterable of integers that fit uint64: {e}") from e
-    if array.null_count:
-        raise InvalidArgumentError("row ids must not be null", help="leave the nulls out")
-    if len(array) and not pa.types.is_integer(array.type):
-        raise WrongTypeError(f"row ids must be an array of integers, got {array.type}")
-    try:
-        ids: npt.NDArray[np.uint64] = array.cast(pa.uint64()).to_numpy()
-    except pa.ArrowInvalid as e:
-        raise InvalidArgumentError(f"row ids must fit uint64: {e}") from e
-    if len(np.unique(ids)) < len(ids):
-        raise InvalidArgumentError("Row ids must be unique", help="pass each row id once")
-    return ids
 
 
 @dataclass(frozen=True)
@@ -678,8 +675,11 @@ def write_fragments(
     options = WriteOptions(
         max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, bases=base_paths(bases), **format
     )
-    written = create_fragments(dataset_uri, data, schema, options, Reporter(progress), storage_options, mode)
-    fragments, rows_schema, version = [FragmentMetadata.of(f) for f in written[0]], *written[1:]
+    reporter = Reporter(progress)
+    entries, rows_schema, version = create_fragments(
+        dataset_uri, data, schema, options, reporter, storage_options, mode
+    )
+    fragments = [FragmentMetadata.of(entry) for entry in entries]
     if not return_transaction:
         return fragments
     if mode == "append" and version:

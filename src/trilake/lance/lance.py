@@ -13,18 +13,21 @@ from trilake.lance.fragment import DeletionFile, RowDatasetVersionMeta, RowIdMet
 from trilake.lance.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from trilake.lance.schema import LanceSchema
 from trilake.lance.tracing import TraceGuard, trace_to_chrome
-from trilake.lance.versions.manifest import needs_migration
 
 
 def manifest_needs_migration(dataset: OpenDataset) -> bool:
-    """Whether the manifest lacks row counts that current writers add.
+    """Whether the manifest lacks row counts that current writers record, or the fragments of an index.
 
     >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
     >>> manifest_needs_migration(write_dataset(pa.table({"a": [1]}), "memory://doc-needs-migration"))
     False
     """
-    return needs_migration(dataset.snapshot.manifest)
+    manifest = dataset.snapshot.manifest
+    rows = any(not f.physical_rows for f in manifest.fragments)
+    deletions = [f.deletion_file for f in manifest.fragments if f.deletion_file is not None]
+    deleted = any(not file.num_deleted_rows for file in deletions)
+    return rows or deleted or any(i.fragment_bitmap is None and not i.is_note for i in manifest.indices)
 
 
 __all__ = [

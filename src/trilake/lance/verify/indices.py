@@ -107,16 +107,6 @@ def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
     return len(table.manifest.indices)
 
 
-def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str], place: str) -> pa.Table:
-    """Return the rows of the fragments that an index covers, with their ids or addresses."""
-    snapshot = table.snapshot
-    covered = entry.fragment_bitmap or ()
-    readers = [r for r in snapshot.readers if r.fragment.id in covered]
-    plan = snapshot.plan(columns, places=(place,))
-    batches = list(snapshot.scan(plan, readers))
-    return pa.Table.from_batches(batches, plan.schema)
-
-
 def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.uint64]) -> str | None:
     """Describe rows of a vector index that never existed or occur twice; null vectors are not indexed."""
     try:
@@ -136,18 +126,21 @@ def _as_stored(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *, has_nulls: bool) -> str | None:
+    snapshot, fragments = table.snapshot, entry.fragment_bitmap or ()
     name = next(f.name for f in table.manifest.schema.walk() if f.id == entry.fields[0])
-    if name not in table.snapshot.schema.names:
+    if name not in snapshot.schema.names:
         return None  # nested fields are not compared
     ids = index["row_ids"].to_numpy()
     wrong = _ids_differ(table, entry, ids)
     if wrong is not None:
         return wrong
     place = ROW_ADDRESS if entry.by_address else ROW_ID
-    rows = _rows(table, entry, [name], place)
-    at = ids if entry.by_address else table.snapshot.addresses_of(ids)
-    covered = np.isin(split(at)[0], np.array(entry.fragment_bitmap or (), np.int64))
-    entries = index.filter(pa.array(table.snapshot.live_rows(at) & covered))
+    plan = snapshot.plan([name], places=(place,))
+    readers = [r for r in snapshot.readers if r.fragment.id in fragments]
+    rows = pa.Table.from_batches(snapshot.scan(plan, readers), plan.schema)
+    at = ids if entry.by_address else snapshot.addresses_of(ids)
+    covered = np.isin(split(at)[0], np.array(fragments, np.int64))
+    entries = index.filter(pa.array(snapshot.live_rows(at) & covered))
     values = rows[name]
     if not has_nulls and values.null_count and not is_variable(values.type):
         # Other nulls are zeros in the file, or missing in the index if they have a companion.

@@ -53,31 +53,23 @@ def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
             pages.untrue.append(table.finding("statistics-differ", unreadable("", e).message, one, help=_HELP))
     for batch, (start, stop) in enumerate(pairwise(offsets.tolist())):
         pages.batches += 1
-        values = _decoded(table, file, (batch, start, stop), one, pages)
-        if values is None:
+        try:
+            values = file.read_rows(start, stop, file.schema)
+            values.validate(full=True)
+        except (TrilakeError, OSError, ValueError) as e:  # Arrow errors are ValueErrors
+            by_name = {f.name: _error(file, start, stop, f.name) for f in file.schema.fields}
+            errors = {name: error for name, error in by_name.items() if error is not None}
+            for name, error in errors.items() or [(None, e)]:
+                where = {"column": name, "details": {"batch": batch}}
+                message = unreadable("", error).message
+                pages.damaged.append(table.finding("page-unreadable", message, one, help=_HELP, **where))
             continue
         for path, stats in stated.items():
             column = _at(values, path)
             wrong = None if column is None else _wrong_statistic(column, stats, batch)
             if wrong is not None:
-                at = {"column": ".".join(path), "details": {"batch": batch}}
-                pages.untrue.append(table.finding("statistics-differ", wrong, one, help=_HELP, **at))
-
-
-def _decoded(
-    table: LanceContext, file: DataFileReader, place: tuple[int, int, int], one: OpenFile, pages: Pages
-) -> pa.RecordBatch | None:
-    batch, start, stop = place
-    try:
-        values = file.read_rows(start, stop, file.schema)
-        values.validate(full=True)
-    except (TrilakeError, OSError, ValueError) as e:  # Arrow errors are ValueErrors
-        errors = {f.name: error for f in file.schema.fields if (error := _error(file, start, stop, f.name)) is not None}
-        for name, error in errors.items() or [(None, e)]:
-            at = {"column": name, "details": {"batch": batch}}
-            pages.damaged.append(table.finding("page-unreadable", unreadable("", error).message, one, help=_HELP, **at))
-        return None
-    return values
+                where = {"column": ".".join(path), "details": {"batch": batch}}
+                pages.untrue.append(table.finding("statistics-differ", wrong, one, help=_HELP, **where))
 
 
 def _error(file: DataFileReader, start: int, stop: int, name: str) -> Exception | None:

@@ -124,7 +124,7 @@ def with_row_ids(manifest: Manifest) -> Manifest:
     following, fragments = manifest.next_row_id, []
     for fragment in manifest.fragments:
         stored = fragment.row_ids
-        count = count_ids(stored, file="") if isinstance(stored, bytes) else 0
+        count = count_ids(stored) if isinstance(stored, bytes) else 0
         updated = np.full(fragment.physical_rows, manifest.version, np.uint64)
         if isinstance(stored, ExternalFile) or count >= fragment.physical_rows:
             complete = fragment.last_updated is not None or not len(updated)

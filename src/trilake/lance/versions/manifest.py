@@ -322,14 +322,6 @@ def _check_flags(flags: int, verb: str, file: str, version: int) -> None:
         )
 
 
-def needs_migration(manifest: Manifest) -> bool:
-    """Whether a manifest lacks row counts that current writers record, or the fragments of an index."""
-    fragments = manifest.fragments
-    rows = any(not f.physical_rows for f in fragments)
-    deleted = any(f.deletion_file is not None and not f.deletion_file.num_deleted_rows for f in fragments)
-    return rows or deleted or any(i.fragment_bitmap is None and not i.is_note for i in manifest.indices)
-
-
 def unknown_fields(message: Message) -> bytes:
     """The unknown fields of a message, serialized."""
     unknown: Any = UnknownFieldSet(message)

@@ -44,12 +44,10 @@ def parse_ids(data: bytes, rows: int, *, file: str) -> Ids:
     return ids
 
 
-def count_ids(data: bytes, *, file: str) -> int:
-    """Count the row ids in a message.  Raises ``CorruptLogError``."""
-    return sum(
-        _length(segment, file)
-        for segment in framing.parse(data, pb.RowIdSequence, file=file, damaged=CorruptLogError).segments
-    )
+def count_ids(data: bytes) -> int:
+    """Count the row ids in a message of fragment metadata.  Raises ``CorruptLogError``."""
+    message = framing.parse(data, pb.RowIdSequence, file="", damaged=CorruptLogError)
+    return sum(_length(segment, "") for segment in message.segments)
 
 
 def serialise_ids(ids: Ids) -> bytes:

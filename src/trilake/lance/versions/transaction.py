@@ -145,21 +145,18 @@ def _to_message(value: Any) -> Any:
 def parse(data: bytes, *, file: str = "") -> Transaction:
     """Parse a transaction file; an unknown operation becomes :class:`op.Unknown`.  Raises ``CorruptLogError``."""
     message = framing.parse(data, tx.Transaction, file=file, damaged=CorruptLogError)
-    properties = dict(message.transaction_properties)
-    return Transaction(message.read_version, message.uuid, _operation(message, file), properties)
-
-
-def _operation(message: tx.Transaction, file: str) -> op.Operation:
     name = message.WhichOneof("operation")
+    operation: op.Operation
     if name is None:
         unknown: Any = UnknownFieldSet(message)
-        return op.Unknown(max((int(f.field_number) for f in unknown), default=0))
-    operation: op.Operation = _of_message(_OPERATIONS[name], getattr(message, name), file)
+        operation = op.Unknown(max((int(f.field_number) for f in unknown), default=0))
+    else:
+        operation = _of_message(_OPERATIONS[name], getattr(message, name), file)
     rewrite = message.rewrite
     if isinstance(operation, op.Rewrite) and (rewrite.old_fragments or rewrite.new_fragments):
         one = _of_message(op.RewriteGroup, rewrite, file)  # as old writers store a single group
-        return replace(operation, groups=(*operation.groups, one))
-    return operation
+        operation = replace(operation, groups=(*operation.groups, one))
+    return Transaction(message.read_version, message.uuid, operation, dict(message.transaction_properties))
 
 
 def _of_message(kind: Any, message: Any, file: str) -> Any:
