@@ -160,11 +160,6 @@ class TableProperties:
             ) from None
 
 
-def is_reserved(key: str) -> bool:
-    """Whether a key is in the ``delta.`` namespace."""
-    return key.lower().startswith(PREFIX)
-
-
 def property_default(name: str) -> str | None:
     """The default of a property.
 
@@ -181,9 +176,9 @@ def canonical(key: str) -> str:
     >>> canonical("DELTA.appendonly"), canonical("Owner")
     ('delta.appendOnly', 'Owner')
     """
-    if not is_reserved(key):
-        return key
     lowered = key.lower()
+    if not lowered.startswith(PREFIX):
+        return key
     row = _row(key) or _VERSIONS.get(lowered)
     if row is not None:
         return row.name

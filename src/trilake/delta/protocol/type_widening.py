@@ -26,7 +26,7 @@ from trilake.delta.protocol.schema import (
     paired,
     with_parts,
 )
-from trilake.delta.protocol.schema_edit import Path, nested_fields, without_keys
+from trilake.delta.protocol.schema_edit import Path, nested_fields
 from trilake.errors import UnsupportedProtocolError
 
 TYPE_CHANGES = "delta.typeChanges"
@@ -167,11 +167,6 @@ def check_type_changes(metadata: Metadata, *, uri: str, version: int) -> None:
 def has_type_changes(schema: StructType) -> bool:
     """Whether any column ever changed its type."""
     return any(type_changes(f) for f in nested_fields(schema))
-
-
-def without_type_changes(schema: StructType) -> StructType:
-    """The schema without recorded type changes."""
-    return without_keys(schema, (TYPE_CHANGES,))
 
 
 def widened(

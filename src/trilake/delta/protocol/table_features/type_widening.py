@@ -18,7 +18,8 @@ from trilake.delta.protocol.feature_definition import (
     property_is_on,
 )
 from trilake.delta.protocol.property_values import Property, boolean
-from trilake.delta.protocol.type_widening import ENABLED, has_type_changes, without_type_changes
+from trilake.delta.protocol.schema_edit import without_keys
+from trilake.delta.protocol.type_widening import ENABLED, TYPE_CHANGES, has_type_changes
 
 
 def _narrow_files(table: Inspection) -> Numbers:
@@ -41,7 +42,7 @@ def _in_use(table: Inspection) -> Trace | None:
 
 
 def _without_changes(metadata: Metadata) -> Metadata:
-    return replace(metadata, schema_string=without_type_changes(metadata.schema).json())
+    return replace(metadata, schema_string=without_keys(metadata.schema, (TYPE_CHANGES,)).json())
 
 
 _REMOVAL = FeatureRemoval(
