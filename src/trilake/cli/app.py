@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from trilake.cli import changes, checks, maintenance, metadata, read, write
+from trilake.cli import maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import debugging, output, printable_lines
 from trilake.common.text import printable
@@ -176,10 +176,14 @@ def application() -> typer.Typer:
             metadata.log,
             metadata.report,
         ),
-        "Read rows": (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
+        "Read rows": (read.head, read.count, read.explain, read.query, read.changes, read.diff),
         "Write rows": (write.write, write.convert),
         "Maintain a table": (
-            *(checks.verify, checks.repair, maintenance.optimize, maintenance.vacuum, maintenance.restore),
+            maintenance.verify,
+            maintenance.repair,
+            maintenance.optimize,
+            maintenance.vacuum,
+            maintenance.restore,
             maintenance.drop,
         ),
     }

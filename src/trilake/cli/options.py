@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -60,9 +58,6 @@ PartitionBy = Annotated[
 Spark = Annotated[bool, typer.Option("--spark", help="Run as Spark jobs on this machine.")]
 
 
-_VERSION = re.compile(r"(?s)(.+)@v(\d+)")
-
-
 def key_values(strings: Sequence[str] | None, option: str) -> dict[str, str]:
     """Parse ``KEY=VALUE`` strings of an option.  Raises ``InvalidArgumentError``.
 
@@ -94,18 +89,6 @@ def opened(
     parsed = key_values(options, "--option")
     table: Table = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=parsed)
     return table
-
-
-def split_version(place: str) -> tuple[str, int | None]:
-    """Split a path and its version ``@v3``; an existing path has none.
-
-    >>> split_version("/no/such/table@v3"), split_version("s3://b/t")
-    (('/no/such/table', 3), ('s3://b/t', None))
-    """
-    match = _VERSION.fullmatch(place)
-    if match is None or os.path.exists(place):
-        return place, None
-    return match[1], int(match[2])
 
 
 def upkeep_of(table: Table) -> Upkeep:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from trilake import api
-from trilake.cli.options import split_version
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TrilakeError
 from trilake.expr.terms.engine import QueryError, first_line
 from trilake.sql.duckdb.places import Context
@@ -17,6 +18,7 @@ from trilake.sql.parser.cursor import SqlTextError
 
 #: Rows per batch.
 _ROWS = 10_000
+_VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
 
 def run_query(
@@ -31,7 +33,7 @@ def run_query(
 
     from trilake.sql.duckdb.query import open_query, unknown_table
 
-    places = {name: split_version(place) for name, place in tables.items()}
+    places = {name: _split_version(place) for name, place in tables.items()}
     frames = {n: api.open(path, version=v, storage_options=options) for n, (path, v) in places.items()}
     try:
         schema, batches = open_query(Context(options, frames), sql, _ROWS)
@@ -89,7 +91,7 @@ def query_on_spark(
         raise InvalidArgumentError("expected one SELECT", help="use other commands to change tables")
     try:
         for name, place in tables.items():
-            path, version = split_version(place)
+            path, version = _split_version(place)
             api.read(spark, path, version=version, storage_options=options).createOrReplaceTempView(name)
         rows = to_arrow(spark.sql(sql))
     except PySparkException as e:
@@ -98,3 +100,15 @@ def query_on_spark(
             raise
         raise QueryError(short_cause(e)) from e
     return rows.schema, iter(rows.to_batches())
+
+
+def _split_version(place: str) -> tuple[str, int | None]:
+    """Split a path and its version ``@v3``; an existing path has none.
+
+    >>> _split_version("/no/such/table@v3"), _split_version("s3://b/t")
+    (('/no/such/table', 3), ('s3://b/t', None))
+    """
+    match = _VERSION.fullmatch(place)
+    if match is None or os.path.exists(place):
+        return place, None
+    return match[1], int(match[2])
