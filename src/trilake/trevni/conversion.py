@@ -107,8 +107,12 @@ class TrevniTarget:
 def trevni_target(
     store: Store, source: conversion.Source, request: conversion.TargetRequest, exists: bool
 ) -> TrevniTarget:
-    """Create the target."""
-    schema = for_trevni(source.schema)
+    """Create the target.  Raises ``SchemaMismatchError`` for a schema that Trevni files cannot store."""
+
+    def write_nothing(one: pa.Schema) -> None:
+        TrevniWriter((MemoryStore("memory://check"), "x.trv"), one).close()
+
+    schema = conversion.check_each_column(source.schema, "Trevni", write_nothing)
     plan = table_write.plan_table_write(
         store,
         schema,
@@ -118,12 +122,3 @@ def trevni_target(
         runtime=request.runtime,
     )
     return TrevniTarget(store, plan, schema.names, request.runtime)
-
-
-def for_trevni(schema: pa.Schema) -> pa.Schema:
-    """Check that Trevni files can store a schema.  Raises ``SchemaMismatchError``."""
-
-    def write_nothing(one: pa.Schema) -> None:
-        TrevniWriter((MemoryStore("memory://check"), "x.trv"), one).close()
-
-    return conversion.check_each_column(schema, "Trevni", write_nothing)

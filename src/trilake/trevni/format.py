@@ -1,11 +1,13 @@
-"""Trevni in the registry of formats."""
+"""Trevni in the registry of formats: tables, data files in tables of other formats, and command line maintenance."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.common.timestamps import TimestampLike
@@ -14,15 +16,16 @@ from trilake.expr.views import stream_without_views
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
-from trilake.table.data_files import FileFormat
+from trilake.table.data_files import FileBatches, FileFormat, NeededColumns, RowFile, no_columns
 from trilake.table.format import Format, TableWrite
 from trilake.table.results import WriteResult
 from trilake.table.table import Table
-from trilake.trevni.data_files import TREVNI_FILES
+from trilake.table.upkeep import Upkeep, common_facts
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.file.writer import TrevniWriter
 from trilake.trevni.tables import table_write
 from trilake.trevni.tables.dataset import table_files
 from trilake.trevni.tables.table import TrevniTable
-from trilake.trevni.upkeep import UPKEEP
 
 if TYPE_CHECKING:
     from trilake.table.conversion import Source, Target, TargetRequest
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from trilake.table.findings import Depth, Findings
     from trilake.table.report_facts import Facts
     from trilake.table.table import FilterLike
-    from trilake.table.upkeep import Upkeep
 
 _SUFFIX = ".trv"
 #: Maximum number of files to list until the first Trevni file: a folder may contain millions of others.
@@ -97,18 +99,51 @@ class TrevniFormat(Format):
         return trevni_target(store, source, request, exists)
 
     def upkeep(self) -> Upkeep:
-        return UPKEEP
+        return TrevniUpkeep()
 
     def table_files(self, store: Store) -> TableFiles:
         return table_files(store)
 
     def data_files(self) -> FileFormat:
-        return TREVNI_FILES
+        return FileFormat("trevni", _read_file, _write_file, has_field_ids=False)
 
 
 def _trevni_table(table: Table) -> TrevniTable:
     assert isinstance(table, TrevniTable)
     return table
+
+
+def _read_file(store: Store, key: str, needed_columns: NeededColumns, threads: bool) -> FileBatches:
+    file = TrevniFile((store, key))
+    schema = file.schema
+    names = [schema.field(i).name for i in needed_columns(schema)]
+    if not names:
+        yield 0, no_columns(file.row_count)
+        return
+    position = 0
+    for batch in file.batches(names):
+        yield position, batch
+        position += batch.num_rows
+
+
+def _write_file(store: Store, key: str, schema: pa.Schema, compression: str | None) -> RowFile:
+    # Files of many partitions may be open at once, so each buffers little in memory.
+    return TrevniWriter((store, key), schema, codec=compression, checksum="crc32", memory=1 << 24)
+
+
+class TrevniUpkeep(Upkeep):
+    """Maintenance of Trevni files, which have no versions."""
+
+    def facts(self, table: Table) -> dict[str, Any]:
+        files = table.files()
+        rows = int(pc.sum(files["num_records"]).as_py() or 0)
+        partitions = _trevni_table(table).partition_names
+        return {**common_facts(table, None, rows, files), "partition_columns": partitions}
+
+    def columns(self, table: Table) -> Iterator[dict[str, Any]]:
+        partitions = _trevni_table(table).partition_names
+        for column in super().columns(table):
+            yield {**column, "role": "partition" if column["name"] in partitions else None}
 
 
 TREVNI = TrevniFormat()

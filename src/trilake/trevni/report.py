@@ -18,6 +18,8 @@ _FILES = 12
 def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
     """Return the facts of a table."""
     files = table.files()
+    folders = files["partition_values"]
+    names = [name for name, _ in folders[0].as_py()] if len(folders) else []
     zeros = pa.array(np.zeros(files.num_rows, np.int64))
     return Facts(
         format="trevni",
@@ -26,14 +28,11 @@ def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
         schema=table.schema,
         files=pa.table([files["path"], files["size"], files["num_records"], zeros], schema=FILES),
         now_ms=now_ms,
-        partitions=_partitions(files["partition_values"]),
+        partitions=tuple(
+            PartitionColumn(name, pc.map_lookup(folders, pa.scalar(name, pa.string()), "first")) for name in names
+        ),
         storage=_storage(table, files),
     )
-
-
-def _partitions(values: pa.ChunkedArray) -> tuple[PartitionColumn, ...]:
-    names = [name for name, _ in values[0].as_py()] if len(values) else []
-    return tuple(PartitionColumn(n, pc.map_lookup(values, pa.scalar(n, pa.string()), "first")) for n in names)
 
 
 def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:

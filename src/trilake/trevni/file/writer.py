@@ -162,7 +162,6 @@ class TrevniWriter:
         self._spool = Spool(memory, folder)
         self._options = FileOptions(self._spool, codec or "null", checksum or "null", block_size)
         self._physical_columns: list[PhysicalColumn] | None = None
-        self._maker: SchemaColumns | None = None
         self._shredders: list[Shredder | PlainShredder] = []
         self._header: Header | None = None
         if columns is not None and not isinstance(columns, Mapping):
@@ -171,7 +170,7 @@ class TrevniWriter:
             options = {name: ColumnOptions.of(option) for name, option in (columns or {}).items()}
             if schema is None:
                 raise InvalidArgumentError("either a schema or columns must be given")
-            self._derive(schema, options)
+            self._use_schema(schema, options)
         self.rows = 0
         self._done = False
 
@@ -185,14 +184,14 @@ class TrevniWriter:
             raise InvalidArgumentError(f"{key} is {setting!r} in metadata and {parameter!r} as a parameter")
         return setting
 
-    def _derive(self, schema: pa.Schema, options: Mapping[str, ColumnOptions]) -> None:
+    def _use_schema(self, schema: pa.Schema, options: Mapping[str, ColumnOptions]) -> None:
         if len(set(schema.names)) < len(schema):
             twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
             raise InvalidArgumentError(f"duplicate column names: {', '.join(map(repr, twice))}")
         self._schema: pa.Schema | None = schema
-        self._maker = SchemaColumns(self._options, options, schema.names)
-        self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
-        self._maker.check_names()
+        make = SchemaColumns(self._options, options, schema.names)
+        self._shredders = [shredder(f, f.name, None, make) for f in schema]
+        make.check_names()
 
     def _use_declared_columns(self, declared: Any, schema: pa.Schema | None) -> None:
         physical: list[PhysicalColumn] = []

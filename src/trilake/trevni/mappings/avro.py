@@ -329,7 +329,8 @@ class AvroRecords(Sheet):
         kind = self._stored.kind(stored)
         schema = self._schema.resolve(schema)
         branches = [self._schema.resolve(one) for one in (schema if isinstance(schema, list) else [schema])]
-        alike = [one for one in branches if _alike(self._schema.kind(one), kind)]
+        same = _RECORDS if kind in _RECORDS else (kind,)
+        alike = [one for one in branches if self._schema.kind(one) in same]
         if alike and by_name and kind in _NAMED:
             alike = _of_name(alike, stored["name"])
         if alike:
@@ -350,10 +351,6 @@ def _field_path(path: str | None, name: str) -> str:
 
 def _branch_path(path: str | None, tag: str) -> str:
     return tag if path is None else f"{path}/{tag}"
-
-
-def _alike(one: str, other: str) -> bool:
-    return one == other or (one in _RECORDS and other in _RECORDS)
 
 
 def _of_name(types: list[Any], name: str) -> list[Any]:

@@ -36,8 +36,7 @@ class AvroSchema:
             self.named, self.root = schema.named, schema.root
             return
         try:
-            loaded = _loaded(schema)
-            self.root = fastavro.parse_schema(loaded, self.named)
+            self.root = fastavro.parse_schema(_loaded(schema), self.named)
         except (
             fastavro.schema.SchemaParseException,
             fastavro.schema.UnknownType,
