@@ -234,15 +234,24 @@ def leaves_of(schema: pq.ParquetSchema) -> list[Leaf]:
 
 
 def _checked(footer: _Bytes) -> Footer:
-    schema = footer.metadata.schema
     try:
         groups = list(ThriftReader(footer.data).struct(0, _FILE, 0)[1].get(4, ()))
-        leaves = leaves_of(schema)
+        leaves = leaves_of(footer.metadata.schema)
     except (IndexError, ValueError, OverflowError) as e:  # a name that is not UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
     if len(groups) != footer.metadata.num_row_groups:
         raise pa.ArrowInvalid("the footer has two different row group counts")
-    return tuple(_checked_group(g, leaves, footer.size, number) for number, g in enumerate(groups))
+    checked = []
+    for number, group in enumerate(groups):
+        chunks = group.get(1) if isinstance(group, dict) else None
+        if not isinstance(chunks, list) or len(chunks) != len(leaves):
+            raise pa.ArrowInvalid(f"row group {number} does not have the columns of the file")
+        rows = group.get(3)
+        if not isinstance(rows, int) or rows < 0:
+            raise pa.ArrowInvalid(f"row group {number} has no row count")
+        pairs = zip(chunks, leaves, strict=True)
+        checked.append(tuple(_checked_chunk(chunk, leaf, rows, footer.size) for chunk, leaf in pairs))
+    return tuple(checked)
 
 
 _checked_once = lru_cache(maxsize=32)(_checked)
@@ -265,16 +274,6 @@ class Leaf(NamedTuple):
         width = column.length if kind == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(kind)
         levels = (column.max_repetition_level, column.max_definition_level)
         return cls(column.path, kind, levels[0] > 0, width, levels)
-
-
-def _checked_group(group: Any, leaves: Sequence[Leaf], size: int, number: int) -> Sequence[ColumnChunk]:
-    chunks = group.get(1) if isinstance(group, dict) else None
-    if not isinstance(chunks, list) or len(chunks) != len(leaves):
-        raise pa.ArrowInvalid(f"row group {number} does not have the columns of the file")
-    rows = group.get(3)
-    if not isinstance(rows, int) or rows < 0:
-        raise pa.ArrowInvalid(f"row group {number} has no row count")
-    return tuple(_checked_chunk(c, leaf, rows, size) for c, leaf in zip(chunks, leaves, strict=True))
 
 
 def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:

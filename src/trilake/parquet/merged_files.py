@@ -129,18 +129,14 @@ def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
 def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
     sound: Flags = rows == group.rows
     for column in group.columns:
-        first = _first(column.pages, column.dictionary)
+        pages, dictionary = column.pages, column.dictionary
+        # A column starts at a dictionary before its pages, or at the pages, as in Arrow.
+        first = np.where((dictionary > 0) & (dictionary < pages), dictionary, pages)
         sound &= (first >= 4) & (first <= ends - column.stored_size)
         sound &= (column.codec >= 0) & (column.codec < _CODECS)
-        for number in (column.values, column.plain_size, column.pages):
+        for number in (column.values, column.plain_size, pages):
             sound &= number < _LARGEST
     return sound
-
-
-def _first(pages: Places, dictionary: Places) -> Places:
-    """Where a column starts: at a dictionary before its pages, or at the pages, as in Arrow."""
-    first: Places = np.where((dictionary > 0) & (dictionary < pages), dictionary, pages)
-    return first
 
 
 class _Shape:

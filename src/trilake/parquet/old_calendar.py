@@ -202,15 +202,12 @@ class _Leaves:
             element = self.change(t.value_type)
             return None if element is None else lambda array: _with_children(array, [element(array.values)])
         leaf, physical = next(self.physical)
-        return self._leaf(leaf, physical, t)
-
-    def _leaf(self, leaf: int, physical: str, t: pa.DataType) -> _Change | None:
-        if pa.types.is_date32(t) and self.old:
+        if is_.is_date32(t) and self.old:
             self.switches[leaf] = DAYS.last
             return lambda array: _rebased(array, DAYS, 1, np.dtype(np.int32))
         is_int96 = physical == "INT96"
         # Spark never wrote timestamps without a zone in the old calendar.
-        if not pa.types.is_timestamp(t) or not (self.old_int96 if is_int96 else self.old and t.tz is not None):
+        if not is_.is_timestamp(t) or not (self.old_int96 if is_int96 else self.old and t.tz is not None):
             return None
         per_second = _PER_SECOND.get(t.unit)
         if per_second is None:  # Spark does not write nanoseconds

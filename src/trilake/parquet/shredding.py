@@ -30,18 +30,12 @@ _TYPES = {
 _COMMON, _ALIKE = 0.1, 0.9
 _MOST_FIELDS, _DEEPEST = 100, 5
 
-
-def _kinds() -> npt.NDArray[np.int64]:
-    """The kind of a value by its first byte; 0 if it is not shredded."""
-    kinds = np.zeros(256, np.int64)
-    kinds[1::4], kinds[2::4] = _TEXT, _OBJECT
-    of_primitives = {1: _BOOLEAN, 2: _BOOLEAN, 7: _DOUBLE, 11: _DATE, 12: _INSTANT, 13: _LOCAL, 16: _TEXT}
-    for number, kind in (of_primitives | dict.fromkeys(range(3, 7), _INTEGER)).items():
-        kinds[number << 2] = kind
-    return kinds
-
-
-_KIND_OF = _kinds()
+#: The kind of a value by its first byte; 0 if it is not shredded.
+_KIND_OF = np.zeros(256, np.int64)
+_KIND_OF[1::4], _KIND_OF[2::4] = _TEXT, _OBJECT
+_OF_PRIMITIVES = {1: _BOOLEAN, 2: _BOOLEAN, 7: _DOUBLE, 11: _DATE, 12: _INSTANT, 13: _LOCAL, 16: _TEXT}
+for _number, _kind in (_OF_PRIMITIVES | dict.fromkeys(range(3, 7), _INTEGER)).items():
+    _KIND_OF[_number << 2] = _kind
 #: Bytes of a value by its first byte; 0 if the value has a length.
 _SIZE_OF = np.zeros(256, np.int64)
 _SIZE_OF[1::4] = 1 + np.arange(64)
@@ -188,8 +182,7 @@ def _decoded(values: pa.Array, kind: int, column: str) -> pa.Array:
         return pa.array(numbers.view(np.float64))
     unused = 64 - 8 * size
     numbers = numbers << unused >> unused  # with the sign
-    type_ = _TYPES[kind]
-    return pa.array(numbers.astype(np.int32) if kind == _DATE else numbers).cast(type_)
+    return pa.array(numbers.astype(np.int32) if kind == _DATE else numbers).cast(_TYPES[kind])
 
 
 def _numbers(data: npt.NDArray[Any], at: Numbers, sizes: Numbers, ends: Numbers) -> Numbers:

@@ -151,7 +151,9 @@ def _node(group: pa.StructArray, names: Names, keys: Numbers, column: str, depth
     """Encode a group of ``value`` and ``typed_value``; ``keys`` are the rows' metadata."""
     if depth > _MAX_DEPTH:
         raise _corrupt(f"a variant is nested deeper than {_MAX_DEPTH}", column)
-    parts = dict(zip([f.name for f in group.type], group.flatten(), strict=True)) if _is_group(group.type) else {}
+    parts = (
+        dict(zip([f.name for f in group.type], group.flatten(), strict=True)) if pa.types.is_struct(group.type) else {}
+    )
     value, typed_value = parts.get("value"), parts.get("typed_value")
     if value is None and typed_value is None:
         raise _corrupt(f"{group.type} is not a struct of value and typed_value", column)
@@ -160,7 +162,7 @@ def _node(group: pa.StructArray, names: Names, keys: Numbers, column: str, depth
         return value
     if isinstance(typed_value, pa.ExtensionArray) and pa.types.is_fixed_size_binary(typed_value.storage.type):
         typed_value = typed_value.storage  # of UUIDs
-    if _is_group(typed_value.type):
+    if pa.types.is_struct(typed_value.type):
         return _object(value, typed_value, names, keys, column, depth)
     if pc.any(pc.and_(value.is_valid(), typed_value.is_valid())).as_py():
         raise _corrupt("a variant has a value and a typed value, but is not an object", column)
@@ -169,10 +171,6 @@ def _node(group: pa.StructArray, names: Names, keys: Numbers, column: str, depth
     else:
         encoded = _primitive(typed_value, column)
     return pc.coalesce(encoded, value)
-
-
-def _is_group(t: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(t))
 
 
 def _array(lists: pa.Array, names: Names, keys: Numbers, column: str, depth: int) -> pa.Array:
