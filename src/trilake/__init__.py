@@ -95,7 +95,7 @@ _HOME = {
         "table.report_page": "Report Advice",
         "delta.commands.optimize.optimize": "OptimizeResult",
         "table.table": "Table",
-        "table.comparison.compare": "TableDiff",
+        "table.comparison.result": "TableDiff",
         "api.transaction": "Transaction",
         "errors": "TrilakeError",
         "table.results": "WriteResult",

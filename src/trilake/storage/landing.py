@@ -74,7 +74,7 @@ class LandingGroup(WriteGroup):
         first, self._waiting = self._waiting[:count], self._waiting[count:]
         self._bytes = sum(file.tell() for file in self._waiting)
         for some in _shares(first, self._most):
-            self._running.append((self._threads().submit(_land, some), some))
+            self._running.append((self._threads().submit(_land_each, some), some))
 
     def _settle(self) -> None:
         future, _ = self._running.popleft()
@@ -159,7 +159,7 @@ def _shares(items: Sequence[T], most: int) -> list[Sequence[T]]:
     return [items[i::most] for i in range(min(most, len(items)))]
 
 
-def _land(files: Sequence[Landing]) -> None:
+def _land_each(files: Sequence[Landing]) -> None:
     for i, file in enumerate(files):
         try:
             file.land()

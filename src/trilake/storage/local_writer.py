@@ -15,7 +15,7 @@ import ctypes
 import errno
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, NoReturn
 
@@ -130,7 +130,7 @@ class GroupWriter(LocalWriter):
         self._native: pa.NativeFile | None = None
         self._content: list[bytes] | None = []
         try:
-            self._linked = group.prepare(self.folder, lambda: passes_link(root, key))
+            self._linked = group.prepare(self.folder, key)
         except OSError as e:
             raise storage_error(e, "create", self.folder, writing=True) from e
         AtomicWriter.__init__(self, key)
@@ -255,12 +255,12 @@ class LocalGroup(LandingGroup):
     def open_output(self, key: str) -> IO[bytes]:
         return GroupWriter(self._root, check_key(key), self).as_io()
 
-    def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
-        """Create the folder of a file; return whether its path has a symbolic link.  Raises ``OSError``."""
+    def prepare(self, folder: str, key: str) -> bool:
+        """Create the ``folder`` of a key; return whether its path has a symbolic link.  Raises ``OSError``."""
         linked = self._prepared.get(folder)
         if linked is None:
             self.folders.make(folder)
-            linked = self._prepared[folder] = passes_link()
+            linked = self._prepared[folder] = passes_link(self._root, key)
         return linked
 
     def add_local(self, file: GroupWriter) -> None:

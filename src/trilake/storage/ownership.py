@@ -165,8 +165,7 @@ def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMet
         newest[top] = max(newest.get(top, 0), m.modified_ms)
     old = [k for k in by_key if newest[_top(k)] < before_ms]
     # A temporary folder belongs to trilake with its content, except for links: check its parent.
-    folders = Territory(store)
-    foreign = set(folders.foreign(_top(k).rpartition("/")[0] for k in old))
+    foreign = set(Territory(store).foreign(_top(k).rpartition("/")[0] for k in old))
     return [by_key[k] for k in old if _top(k).rpartition("/")[0] not in foreign and not store.passes_link(k)]
 
 

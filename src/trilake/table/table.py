@@ -433,21 +433,21 @@ class Table(PublicNames, ABC):
 
 def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any:
     """Call ``make`` on rows; ``SchemaMismatchError`` names the column that the library cannot hold."""
-    problem = _problem(make, rows)
-    if not isinstance(problem, BaseException):
-        return problem
+    made = _made_or_error(make, rows)
+    if not isinstance(made, BaseException):
+        return made
     for name in rows.column_names:
-        if isinstance(cause := _problem(make, rows.select([name])), BaseException):
+        if isinstance(cause := _made_or_error(make, rows.select([name])), BaseException):
             raise SchemaMismatchError(
                 f"{library} does not support column {name!r} of type {rows.schema.field(name).type}: {cause}",
                 help="leave it out with columns=, or read it with to_arrow",
                 column=name,
             ) from cause
-    raise problem
+    raise made
 
 
-def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
-    """The result, or the error if values or types cause it."""
+def _made_or_error(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
+    """What ``make`` returns, or its error if values or types cause it."""
     try:
         return make(rows)
     except (MemoryError, TypeError):

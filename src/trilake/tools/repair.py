@@ -73,9 +73,9 @@ def repair(
             except (TrilakeError, OSError) as e:
                 codes = tuple(dict.fromkeys(f.code for f in matches))
                 steps.append(RepairStep(code, "cannot be planned yet", codes, error=masked(str(e))))
-    repaired = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
-    if not dry_run:
-        remaining = findings().findings if any(s.done for s in steps) else verified.findings
-    else:
+    if dry_run:
+        repaired = {(code, step.code) for step in steps if step.error is None for code in step.findings}
         remaining = tuple(f for f in verified.findings if (f.code, f.repair) not in repaired)
+    else:
+        remaining = findings().findings if any(step.done for step in steps) else verified.findings
     return Repairs(verified.uri, verified.format, verified.version, dry_run, tuple(steps), remaining)

@@ -18,10 +18,16 @@ import pytest
 import trilake
 from tests.tools.report import tables
 from trilake.errors import InvalidArgumentError
+from trilake.table.registry import format_named
+from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice, Report
+from trilake.table.table import Table
 from trilake.tools.report import run as run_module
 from trilake.tools.report.measures import POINTS, measure
-from trilake.tools.report.run import facts_of
+
+
+def facts_of(table: Table) -> Facts:
+    return format_named(table.format).report_facts(table)
 
 
 def advice_of(made: Report, title: str) -> Advice:

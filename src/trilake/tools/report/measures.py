@@ -97,7 +97,7 @@ def deleted_classes(files: pa.Table) -> list[tuple[str, int, int]]:
     return out
 
 
-def extremes(files: pa.Table) -> pa.Table:
+def largest_files(files: pa.Table) -> pa.Table:
     """The five largest files."""
     return files.take(pc.select_k_unstable(files, k=min(5, files.num_rows), sort_keys=[("size", "descending")]))
 

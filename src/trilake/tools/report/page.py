@@ -25,8 +25,8 @@ from trilake.tools.report.measures import (
     Clustering,
     as_sizes,
     deleted_classes,
-    extremes,
     heat_map,
+    largest_files,
     measure,
     size_classes,
     summary,
@@ -232,7 +232,7 @@ def _files(facts: Facts) -> Section:
                 _count(r["rows"]),
                 *((_count(r["deleted"]),) if facts.has_vectors else ()),
             )
-            for r in extremes(facts.files).to_pylist()
+            for r in largest_files(facts.files).to_pylist()
         ],
         numbers=(1, 2, 3),
         code=(0,),
@@ -242,8 +242,7 @@ def _files(facts: Facts) -> Section:
 
 def _sizes(facts: Facts) -> Figure:
     compacts = facts.compaction is not None and facts.compaction.files > 1
-    limit = SMALL_BELOW if compacts else None
-    classes = size_classes(as_sizes(facts.files), limit)
+    classes = size_classes(as_sizes(facts.files), SMALL_BELOW if compacts else None)
     data = grid(
         "Files and bytes by size",
         ("size of a file", "files", "bytes"),

@@ -12,7 +12,7 @@ from trilake.common.timestamps import TimestampLike
 from trilake.errors import masked
 from trilake.storage import open_store
 from trilake.table.registry import format_named, open_table
-from trilake.table.report_facts import Facts, Verified
+from trilake.table.report_facts import Verified
 from trilake.table.report_page import Report
 from trilake.table.table import Table, as_version
 from trilake.tools.verify import verify as verify_table
@@ -60,7 +60,7 @@ def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: 
         need(package, "Reports")
     from trilake.tools.report.page import page_of  # needs these
 
-    facts = replace(facts_of(table), uri=masked(table.uri))
+    facts = replace(format_named(table.format).report_facts(table), uri=masked(table.uri))
     verifies = facts.files.num_rows <= _VERIFIED if verify is None else verify
     html, advice = page_of(replace(facts, findings=_verified(table) if verifies else None))
     page = Report(masked(table.uri), html, tuple(advice))
@@ -81,8 +81,3 @@ def _verified(table: Table) -> Verified | None:
     return Verified(
         tuple(rows), len(verification.checks), tuple(skipped), max(0, len(verification.findings) - _FINDINGS)
     )
-
-
-def facts_of(table: Table) -> Facts:
-    """The facts of a table of any format.  Raises ``InvalidArgumentError`` for an unknown format."""
-    return format_named(table.format).report_facts(table)
