@@ -27,8 +27,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError
-from trilake.spark.delta.large import vacuum as listing_module
-from trilake.spark.delta.large.vacuum import first_level, is_large, parts, vacuum_large
+from trilake.spark.delta import large_vacuum
+from trilake.spark.delta.large_vacuum import first_level, is_large, parts, vacuum_large
 from trilake.spark.delta.source import DeltaReader
 from trilake.spark.session.optimize_settings import LARGE_FILES, SparkJobs
 from trilake.storage import open_store
@@ -135,19 +135,17 @@ def test_concurrently_restored_files_are_kept(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit adds old files again after the garbage is listed and VACUUM START is committed."""
-    import trilake.spark.delta.large.vacuum as vacuum_module
-
     path = tmp_path / "t"
     table_of(path)
     log = DeltaLog(open_store(str(path)), standard_engine())
-    real: Callable[..., object] = vacuum_module.committed_since
+    real: Callable[..., object] = large_vacuum.committed_since
 
     def commit_first(log: DeltaLog, version: object) -> object:
         newest = log.head().version
         log.store.put(commit_key(newest + 1), lines([add("day=1/old.parquet", partitionValues={"day": "1"}, size=7)]))
         return real(log, version)
 
-    monkeypatch.setattr(vacuum_module, "committed_since", commit_first)
+    monkeypatch.setattr(large_vacuum, "committed_since", commit_first)
     done = vacuum_large(spark, log, retention_hours=0.0, dry_run=False, enforce_retention=False, record=True)
     assert (path / "day=1" / "old.parquet").exists()
     assert not (path / "loose.parquet").exists()
@@ -157,15 +155,13 @@ def test_concurrently_restored_files_are_kept(
 def test_failed_deletion_is_recorded_in_the_history(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import trilake.spark.delta.large.vacuum as vacuum_module
-
     table_of(tmp_path / "t")
 
     def broken(*_: object) -> object:
         raise PythonException("no more")
 
-    monkeypatch.setattr(vacuum_module, "map_rows", broken)
-    monkeypatch.setattr(vacuum_module, "_without_foreign", lambda *a: (a[-1], 0))
+    monkeypatch.setattr(large_vacuum, "map_rows", broken)
+    monkeypatch.setattr(large_vacuum, "_without_foreign", lambda *a: (a[-1], 0))
     with pytest.raises(PythonException):
         DeltaTable.forPath(spark, str(tmp_path / "t")).vacuum(0.0)
     last = trilake.open(tmp_path / "t").history(1).to_pylist()[0]
@@ -315,5 +311,5 @@ def test_first_level_is_one_request_per_folder(monkeypatch: pytest.MonkeyPatch) 
     found = [e if isinstance(e, str) else e.key for e in first_level(store)]
     assert sorted(found) == sorted(["a", "b", "b0", "c=1", "c=10", "\U0010ffff"])
     assert set(parts(store)) == {"b", "c=1", "c=10", "\U0010ffff", ""}
-    monkeypatch.setattr(listing_module, "_LOOSE", 1)
+    monkeypatch.setattr(large_vacuum, "_LOOSE", 1)
     assert parts(store) == ["/"]

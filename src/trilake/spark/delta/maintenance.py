@@ -21,7 +21,7 @@ from trilake.delta.log.descriptions import DETAIL, HISTORY, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
-from trilake.spark.delta.large.vacuum import is_large, vacuum_large
+from trilake.spark.delta.large_vacuum import is_large, vacuum_large
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark

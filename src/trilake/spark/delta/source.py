@@ -25,7 +25,7 @@ from trilake.delta.scan.narrowed import snapshot_for
 from trilake.delta.scan.scan import FileTask, ReadPlan, parse_table_filter, plan_scan, read_plan, read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError, stating
-from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader, read_of, task_size
+from trilake.spark.delta.stream import STREAM_LIMITS, Analysed, DeltaStreamReader, read_of, task_size
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import (
     STREAM_WRITE_OPTIONS,

@@ -29,7 +29,7 @@ from trilake.spark.delta.names.entries import absolute
 from trilake.spark.delta.reading.reader import split_place
 from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import WRITE_OPTIONS
-from trilake.spark.delta.stream.source import STREAM_LIMITS
+from trilake.spark.delta.stream import STREAM_LIMITS
 from trilake.spark.patches.chains import (
     all_options,
     all_partitions,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.spark.delta.stream.test_native_batch import grow, ids, read, run, stream
+from tests.spark.delta.test_native_batch import grow, ids, read, run, stream
 from trilake.spark.delta import native_batch
 from trilake.spark.delta.native_batch import BatchRows
 

@@ -1,1 +1,0 @@
-"""VACUUM of Delta tables with very many files, as Spark jobs."""

@@ -1,1 +1,0 @@
-"""Streams from and to Delta tables in Spark."""
