@@ -294,17 +294,11 @@ class _Divide:
         curve = self.job.curve
         assert curve is not None
         for stretch, rows in divided(self.job.rows(work.files), curve, self.ranges, self.ends):
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([stretch], pa.int32()), pa.array([_packed(rows)], pa.binary())], ["stretch", "rows"]
-            )
-
-
-def _packed(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+                writer.write_table(rows)
+            blob = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+            yield pa.RecordBatch.from_arrays([pa.array([stretch], pa.int32()), blob], ["stretch", "rows"])
 
 
 @dataclass(frozen=True)

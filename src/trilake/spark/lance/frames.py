@@ -24,7 +24,7 @@ from trilake.spark.session.schemas import requested_schema
 from trilake.spark.session.settings import check_shared, session_options
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
-from trilake.storage import Store, open_store
+from trilake.storage import open_store
 from trilake.table.format import Mode as SaveMode
 from trilake.table.table import FilterLike
 
@@ -79,16 +79,6 @@ def write_dataframe(
     target = open_store(uri, store)
     if mode == "ignore" and list_versions(target).versions:
         return None, []
-    try:
-        writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
-        return _run_write(df, target, writer)
-    except DatasetExistsError:  # another process has created the dataset
-        if mode != "ignore":
-            raise
-        return None, []
-
-
-def _run_write(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snapshot, list[Fragment]]:
 
     def failed(cause: Exception) -> Exception:
         return job_error_of(
@@ -99,5 +89,11 @@ def _run_write(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snaps
             file=target.uri,
         )
 
-    results: list[WrittenFragments] = row_outcomes(df, lambda batches, _: writer.write(batches), failed)
-    return writer.finish(results), [f for w in results for f in w.fragments]
+    try:
+        writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
+        written: list[WrittenFragments] = row_outcomes(df, lambda batches, _: writer.write(batches), failed)
+        return writer.finish(written), [f for w in written for f in w.fragments]
+    except DatasetExistsError:  # another process has created the dataset
+        if mode != "ignore":
+            raise
+        return None, []

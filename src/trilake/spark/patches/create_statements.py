@@ -93,7 +93,13 @@ def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], A
 
     @with_spark_errors
     def act() -> Any:
-        _name(spark, call)
+        assert call.location is not None
+        if has_log(call.format):
+            about = About.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())
+        else:
+            options = session_options(spark, call.location, {})
+            about = About(FORMATS[call.format].load(spark, call.location, options).schema)
+        make_entry(spark, list(call.parts), about, path=call.location, provider=call.format)
         return result()
 
     return act
@@ -132,16 +138,6 @@ def _is_table(spark: SparkSession, call: _Create) -> bool:
     if call.location is None or not is_absolute(call.location):
         return False
     return has_table(session_store(spark, call.location), call.format)
-
-
-def _name(spark: SparkSession, call: _Create) -> None:
-    assert call.location is not None
-    if has_log(call.format):
-        about = About.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())
-    else:
-        options = session_options(spark, call.location, {})
-        about = About(FORMATS[call.format].load(spark, call.location, options).schema)
-    make_entry(spark, list(call.parts), about, path=call.location, provider=call.format)
 
 
 def _reject(call: _Create, why: str) -> None:

@@ -17,9 +17,9 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from trilake.errors import CorruptFileError, MissingFileError, SchemaMismatchError, TrilakeError
@@ -36,15 +36,6 @@ _CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client
 _PASSED_ON = ("Exception thrown in awaitResult", "java.util.concurrent.ExecutionException")
 #: Separates a message from the server's stack traces in Spark Connect.
 _TRACES = "\n\nJVM stacktrace:"
-
-
-def converters() -> Iterator[ModuleType]:
-    """The modules of this PySpark that have a ``convert_exception``."""
-    for name in _CONVERTERS:
-        try:
-            yield importlib.import_module(name)
-        except ImportError:  # Spark Connect's dependencies are not installed
-            continue
 
 
 def error_message(convert: Callable[[], BaseException], error: Any) -> str:
@@ -96,8 +87,9 @@ _JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+: ")
 
 def patch_query_errors() -> None:
     """Patch PySpark's conversion of errors and ``query.exception``.  Idempotent."""
-    for module in converters():
-        patch(module, "convert_exception", _converted)
+    for name in _CONVERTERS:
+        with suppress(ImportError):  # Spark Connect's dependencies are not installed
+            patch(importlib.import_module(name), "convert_exception", _converted)
     for cls in classes("query"):
         patch(cls, "exception", _exception_of_connect if is_connect_class(cls) else _exception)
 

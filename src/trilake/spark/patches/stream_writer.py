@@ -200,7 +200,10 @@ def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
         check_streams(request.df.sparkSession, "write a stream to it")
         _check_zone(request, place)
     if (has_log(request.format) and batches) or not HAS_DATA_SOURCES:
-        return _start_by_batches(request, place)
+        if not isinstance(place, str | PathLike):
+            raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
+        write = _batches_to_delta if has_log(request.format) else _batches_to_sink
+        return _writer(request).foreachBatch(write(request, fspath(place))).start()
     ensure_source(request.df.sparkSession, _source(request.format))
     stream = _writer(request).format(request.format)
     return stream.start() if place is None else stream.start(fspath(place))
@@ -253,13 +256,6 @@ def _sink_options(request: _Request) -> dict[str, str]:
 
 def _absolute(place: Any) -> Any:
     return absolute(fspath(place)) if isinstance(place, str | PathLike) and place else place
-
-
-def _start_by_batches(request: _Request, place: Any) -> Any:
-    if not isinstance(place, str | PathLike):
-        raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
-    write = _batches_to_delta if has_log(request.format) else _batches_to_sink
-    return _writer(request).foreachBatch(write(request, fspath(place))).start()
 
 
 def _batches_to_delta(request: _Request, path: str) -> WriteBatch:

@@ -118,7 +118,7 @@ def read_condition(
             sql = built_in_sql(resolved.condition)
         elif now or not settled:
             frame = empty_frame(spark, schema, alias)
-            settled = settled or _joins(frame, column)
+            settled = settled or _is_deterministic_over_connect(frame, column)
             if now:
                 _ = frame.where(column).schema
     if sql is not None and alias is not None:
@@ -202,8 +202,7 @@ def join_on(frame: DataFrame, condition: Column) -> DataFrame:
     return frame.join(frame.sparkSession.range(0).toDF("__trilake_other"), condition)
 
 
-def _joins(frame: DataFrame, condition: Column) -> bool:
-    """Whether a Connect server considers a condition deterministic."""
+def _is_deterministic_over_connect(frame: DataFrame, condition: Column) -> bool:
     try:
         _ = join_on(frame, condition).schema
     except AnalysisException as e:

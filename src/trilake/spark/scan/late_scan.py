@@ -122,7 +122,10 @@ class ValueFolders:
         if self._files.size() != len(numbers):
             raise NativeScanError("Spark does not list all given files")
         self._ends = np.searchsorted(numbers, np.arange(int(numbers[-1]) + 2))
-        self._values = self._rows(values, types)
+        number = F.col("id").cast("int")
+        columns = [attached(values.values[f.name], f.dataType, number).alias(f.name) for f in types]
+        rows = len(next(iter(values.values.values())))
+        self._values = spark.range(0, rows, 1, 1).select(*columns, number.alias(_NUMBER))
         self._new_folder = java_class(spark, _DIRECTORY)
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
@@ -140,12 +143,6 @@ class ValueFolders:
 
     def inputFiles(self) -> Any:
         return self._flat.inputFiles()
-
-    def _rows(self, values: Tuples, types: Sequence[T.StructField]) -> DataFrame:
-        length = len(next(iter(values.values.values())))
-        number = F.col("id").cast("int")
-        columns = [attached(values.values[f.name], f.dataType, number).alias(f.name) for f in types]
-        return self._spark.range(0, length, 1, 1).select(*columns, number.alias(_NUMBER))
 
 
 def _where(df: DataFrame, conditions: Sequence[Any]) -> DataFrame:

@@ -42,7 +42,7 @@ from trilake.spark.scan.manifest import (
 from trilake.spark.scan.obstacles import check_files, check_types, hadoop_uri
 from trilake.spark.scan.partitions import attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import Prune, planned_frame
-from trilake.spark.scan.planning.plan_conditions import has_floats, is_float, trusts_no_bounds, unpushed
+from trilake.spark.scan.planning.plan_conditions import is_float, trusts_no_bounds, unpushed
 from trilake.spark.scan.planning.table_reads import MARK, TableReads
 from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
@@ -55,7 +55,7 @@ from trilake.spark.session.internals import (
     say_once,
     select_expressions,
 )
-from trilake.spark.session.type_tree import all_nullable
+from trilake.spark.session.type_tree import all_nullable, types_in
 
 #: Approximate bytes per line of a manifest.
 _LINE = 200
@@ -259,7 +259,7 @@ class FloatRules:
 
     @staticmethod
     def of(files: NativeFiles) -> FloatRules:
-        floats = files.provider == "parquet" and has_floats(files.read_schema)
+        floats = files.provider == "parquet" and any(is_float(t) for _, t in types_in(files.read_schema))
         nan_hides = floats and not files.nan_counted
         return FloatRules(floats, nan_hides, not (nan_hides and trusts_no_bounds(files.read_schema)))
 

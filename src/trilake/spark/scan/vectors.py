@@ -8,7 +8,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +105,9 @@ def alive(
     of_row = {"__trilake_slot": F.expr(slot), "__trilake_number": F.expr(number)}
     matches = F.expr(f"__trilake_slot = __slot AND {marked}")
     how = "left_semi" if select else "left_anti"
-    joined = df.where(numbered).withColumns(of_row).join(F.broadcast(_frame(spark, arrays)), matches, how)
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    vectors = arrow_frame(spark, pa.table(list(arrays.values()), schema=pa.schema(fields)))
+    joined = df.where(numbered).withColumns(of_row).join(F.broadcast(vectors), matches, how)
     return joined.drop(*of_row)
 
 
@@ -176,11 +178,6 @@ def _lists(arrays: Sequence[npt.NDArray[Any]], type_: pa.DataType) -> pa.ListArr
     flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
     item = pa.list_(pa.field("item", type_, nullable=False))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat, type_), type=item)
-
-
-def _frame(spark: SparkSession, arrays: Mapping[str, pa.Array]) -> DataFrame:
-    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
-    return arrow_frame(spark, pa.table(list(arrays.values()), schema=pa.schema(fields)))
 
 
 def _too_large() -> NativeScanError:

@@ -190,7 +190,7 @@ def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
     """Reject a null in a non-nullable column, by the footer or, if that is unclear, by the rows."""
     at = {p: i for i, p in enumerate(leaf_paths(plan.file_schema))}
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
-    suspects = [f for f in plan.stored.fields if not f.nullable and not _certain(f, at, groups)]
+    suspects = [f for f in plan.stored.fields if not f.nullable and not _has_no_nulls(f, at, groups)]
     if not suspects:
         return
     with pq.ParquetFile(path) as file:
@@ -204,7 +204,7 @@ def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
             )
 
 
-def _certain(field: StructField, at: Mapping[Any, int], groups: list[pq.RowGroupMetaData]) -> bool:
+def _has_no_nulls(field: StructField, at: Mapping[Any, int], groups: list[pq.RowGroupMetaData]) -> bool:
     statistics = [g.column(at[(field.physical_name,)]).statistics for g in groups]
     return all(s is not None and s.has_null_count and not s.null_count for s in statistics)
 

@@ -49,7 +49,10 @@ def error_of_task(cause: BaseException) -> TrilakeError | None:
         return cause
     message = str(cause)
     error = error_in(message)
-    return _missing(message) if error is None and MISSING.search(message) else error
+    if error is None and MISSING.search(message):
+        file = FILE.search(message)
+        return MissingFileError("a data file of the table is missing", file=None if file is None else file[0])
+    return error
 
 
 def error_in(message: str) -> TrilakeError | None:
@@ -61,7 +64,8 @@ def error_in(message: str) -> TrilakeError | None:
     for name, body in reversed(_TRILAKE_ERROR.findall(message)):
         kind = _class_of(name)
         if kind is not None:
-            return _parsed(kind, body)
+            message, _, help = body.removeprefix(f"[{kind.code}] ").partition(". Help: ")
+            return kind(message, help=help or None)
     return None
 
 
@@ -84,17 +88,6 @@ def _class_of(name: str) -> type[TrilakeError] | None:
             return kind
         kinds.extend(kind.__subclasses__())
     return None
-
-
-def _parsed(kind: type[TrilakeError], line: str) -> TrilakeError:
-    body = line.removeprefix(f"[{kind.code}] ")
-    message, _, help = body.partition(". Help: ")
-    return kind(message, help=help or None)
-
-
-def _missing(message: str) -> MissingFileError:
-    match = FILE.search(message)
-    return MissingFileError("a data file of the table is missing", file=None if match is None else match[0])
 
 
 def short_cause(cause: BaseException) -> str:
@@ -142,7 +135,7 @@ def job_error_of(
     error_of_trilake = error_of_task(cause)
     if error_of_trilake is not None:
         return error_of_trilake
-    help = f"fix the query or its data, then {again}" if _certain(cause) else again
+    help = f"fix the query or its data, then {again}" if _would_fail_again(cause) else again
     error = WriteFailedError(
         f"{what}. Cause: {short_cause(cause)}", help="; ".join(t for t in (help, cleanup) if t), file=file
     )
@@ -151,8 +144,8 @@ def job_error_of(
     return error
 
 
-def _certain(cause: BaseException) -> bool:
-    """Whether the same job would fail again: Spark or a UDF rejected the rows."""
+def _would_fail_again(cause: BaseException) -> bool:
+    """Whether Spark or a UDF rejected the rows, and not, say, a lost executor."""
     message = str(cause)
     if _TRACEBACK in message:
         return True

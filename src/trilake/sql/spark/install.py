@@ -36,7 +36,7 @@ from trilake.sql.spark.session.frame_views import (
 )
 from trilake.sql.spark.session.relations import frame_of_name
 from trilake.sql.spark.session.session import SqlSession, TempView
-from trilake.sql.spark.session.targets import Target, View, resolve
+from trilake.sql.spark.session.targets import Target, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -210,17 +210,16 @@ def _table_action(session: SqlSession, name: Any) -> Action | None:
     source = None if parts is None else resolve(session, parts)
     if source is None:
         return None
-
-    return partial(_frame_of, session, source)
-
-
-def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
+    read = partial(frame_of_name, session, source)
     if not isinstance(source, Target):
-        return frame_of_name(session, source)
-    entry = source.entry
-    names = () if entry is None else ("spark_catalog", entry.database, entry.table)
-    frame = following(lambda: frame_of_name(session, source), lambda read: with_table_name(session.spark, read, names))
-    return note_query(session, frame, f"SELECT * FROM {quote_parts(source.parts)}")
+        return read
+    names = () if source.entry is None else ("spark_catalog", source.entry.database, source.entry.table)
+
+    def read_following() -> DataFrame:
+        frame = following(read, lambda frame: with_table_name(session.spark, frame, names))
+        return note_query(session, frame, f"SELECT * FROM {quote_parts(source.parts)}")
+
+    return read_following
 
 
 def _in_session(method: Method) -> Decide:

@@ -238,7 +238,7 @@ def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
         return None if target is None else show_create(session, target)
     if cursor.accept("TBLPROPERTIES"):
         target = target_of(session, cursor.name())
-        return None if target is None else _properties(session, target, _key(cursor))
+        return None if target is None else _properties(session, target, cursor)
     if cursor.accept("COLUMNS"):
         return _show_columns(session, cursor)
     if cursor.accept("PARTITIONS"):
@@ -247,16 +247,11 @@ def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     return None
 
 
-def _key(cursor: Cursor) -> str | None:
-    if not cursor.is_symbol("("):
-        return None
-    return property_key(Cursor(cursor.bracketed()))
-
-
-def _properties(session: SqlSession, target: Target, key: str | None) -> DataFrame:
+def _properties(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:
     properties = describe(session, target).properties
     pairs: Iterable[tuple[str, str]] = sorted(properties.items())
-    if key is not None:
+    if cursor.is_symbol("("):
+        key = property_key(Cursor(cursor.bracketed()))
         missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"
         pairs = [(key, properties.get(key, missing))]
     return rows(session, "key string, value string", pairs)

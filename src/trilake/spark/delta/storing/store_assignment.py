@@ -218,11 +218,13 @@ def evolved(
             pairs = [(s, f) for s, f in zip(source.fields, target.fields)]
             pairs += [(None, f) for f in target.fields[len(pairs) :]]
             new = source.fields[len(target) :]
-        remaining = [
-            _typed(f, f.dataType if s is None else evolved(s.dataType, f.dataType, by_name=by_name, widening=widening))
-            for s, f in pairs
-        ]
-        return T.StructType([*remaining, *(T.StructField(f.name, f.dataType) for f in new)])
+        fields = []
+        for s, f in pairs:
+            type_ = f.dataType
+            if s is not None:
+                type_ = evolved(s.dataType, f.dataType, by_name=by_name, widening=widening)
+            fields.append(T.StructField(f.name, type_, f.nullable, f.metadata))
+        return T.StructType([*fields, *(T.StructField(f.name, f.dataType) for f in new)])
     inside = paired(source, target)
     if inside is not None:
         return with_parts(target, [evolved(s, t, by_name=by_name, widening=widening) for s, t in inside])
@@ -234,10 +236,6 @@ def _widens(source: T.DataType, target: T.DataType, widening: AutomaticWidening)
         return False
     new, old = (from_spark(T.StructType([T.StructField("it", t)])).fields[0].type for t in (source, target))
     return widening.allows(old, new)
-
-
-def _typed(field: T.StructField, type_: T.DataType) -> T.StructField:
-    return T.StructField(field.name, type_, field.nullable, field.metadata)
 
 
 @dataclass(frozen=True)

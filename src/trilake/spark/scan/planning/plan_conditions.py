@@ -19,7 +19,6 @@ from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter, parse_filter
 from trilake.expr.terms.predicate import renamed
 from trilake.spark.session.settings import UTC_ZONES
-from trilake.spark.session.type_tree import types_in
 
 _NAME = r"(?:[A-Za-z_][A-Za-z_0-9]*|`(?:[^`]|``)*`)"
 #: Spark does not compile larger projections; 333 of 1,000 columns took a third of a read.
@@ -30,11 +29,6 @@ _UNPUSHED = re.compile(rf"(?i)\bnanvl\(({_NAME}), \1\)")
 def is_float(type_: T.DataType) -> bool:
     """Whether values of the type can be NaN."""
     return isinstance(type_, T.FloatType | T.DoubleType)
-
-
-def has_floats(type_: T.DataType) -> bool:
-    """Whether a type contains floating point numbers."""
-    return any(is_float(inner) for _, inner in types_in(type_))
 
 
 def trusts_no_bounds(schema: T.StructType) -> bool:

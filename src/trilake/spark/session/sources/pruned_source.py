@@ -110,7 +110,7 @@ class PrunedTable(JavaObject):
         """Spark's own scan of some columns and at least the rows for which the filters are true."""
         try:
             schema = self._columns(columns)
-            sql = filter_sql(filters, self.rows) if filters else None
+            sql = filter_sql(filters, self.rows)
             if schema == self.schema_ and sql is None:
                 return self.whole_scan()
             _log.info("%s: columns %s where %s", self._table.name(), ", ".join(schema.names), sql or "true")

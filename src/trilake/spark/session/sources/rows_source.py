@@ -103,16 +103,18 @@ class RowsReader(DataSourceReader):
 #: The maximum bytes per task, and the cost of opening a file in bytes: Spark's defaults.
 SPLIT_BYTES = 128 << 20
 OPEN_BYTES = 4 << 20
+#: The least number of tasks among which the bytes of many files are divided.
+_TASKS = 8
 
 
-def pack_files(files: Sequence[Any], size: Callable[[Any], int], *, parallelism: int = 8) -> list[list[Any]]:
+def pack_files(files: Sequence[Any], size: Callable[[Any], int]) -> list[list[Any]]:
     """Groups of files, large ones first; ``size`` returns the bytes of a file.
 
-    >>> pack_files([1, 2, 3], lambda f: 1 << 20, parallelism=1)
-    [[1, 2, 3]]
+    >>> [len(group) for group in pack_files(range(100), lambda f: 1 << 20)]
+    [12, 12, 12, 12, 12, 12, 12, 12, 4]
     """
     weights = [size(f) + OPEN_BYTES for f in files]
-    limit = min(SPLIT_BYTES, max(OPEN_BYTES, sum(weights) // parallelism))
+    limit = min(SPLIT_BYTES, max(OPEN_BYTES, sum(weights) // _TASKS))
     out: list[list[Any]] = []
     filled = limit
     for weight, file in sorted(zip(weights, files, strict=True), key=lambda p: -p[0]):

@@ -38,12 +38,6 @@ def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
     return int(value)
 
 
-def path_moment_ms(session: SqlSession, value: str) -> int:
-    """Parse a time after a path, ``yyyyMMddHHmmssSSS`` in the session's time zone, as ms since the epoch."""
-    t = value
-    return session_time_ms(session.spark, f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
-
-
 def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
     """A Delta table's log for commits with the session's settings."""
     return session_log(session.spark, target.store)
@@ -74,7 +68,11 @@ def _travel(session: SqlSession, target: Target, version: int | None, ms: int | 
             help="leave one of them out",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
         )
-    return (int(target.at[1:]), None) if target.at[:1] in "vV" else (None, path_moment_ms(session, target.at))
+    if target.at[:1] in "vV":
+        return int(target.at[1:]), None
+    t = target.at  # yyyyMMddHHmmssSSS
+    time = f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}"
+    return None, session_time_ms(session.spark, time)
 
 
 def _opened(session: SqlSession, target: Target, version: int | None, ms: int | None) -> tuple[DeltaLog, int | None]:
@@ -82,8 +80,9 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
     store = target.store
     if not target.log.exists():
         nothing = target.entry is None and next(iter(store.list()), None) is None
+        place = target.path if target.entry is None else f"{target.path}, the location of {target.shown},"
         missing = TableNotFoundError(
-            _missing(target),
+            f"{place} does not exist, or is not a Delta table",
             help="check the name or the path",
             file=store.uri,
             condition="PATH_NOT_FOUND" if nothing else "DELTA_TABLE_NOT_FOUND",
@@ -91,12 +90,6 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
         raise missing if target.entry is not None else explained(missing, store)
     log = session_log(session.spark, store)
     return log, version if ms is None else log.version_at(ms, reached=True)
-
-
-def _missing(target: Target) -> str:
-    if target.entry is None:
-        return f"{target.path} does not exist, or is not a Delta table"
-    return f"{target.path}, the location of {target.shown}, does not exist, or is not a Delta table"
 
 
 def frame_of(session: SqlSession, target: Target, version: int | None = None, ms: int | None = None) -> DataFrame:
