@@ -46,7 +46,6 @@ from trilake.spark.live_frames.versions import (
     Source,
     are_of_one_version,
     check_columns,
-    drop_cached_attributes,
     in_types_of,
     is_in_cache,
     look_for_newest,
@@ -299,7 +298,7 @@ def _follow_in_stream(frame: DataFrame, sources: Mapping[int, Source]) -> None:
         reads = {n: (first, in_types_of(first.schema, rows[n])) for n, first in firsts.items()}
         leaves = slots(frame, lambda number: len(firsts[number].columns))
         vars(frame)[_PLAN] = filled(frame, leaves, reads.__getitem__)
-        drop_cached_attributes(frame)
+        _drop_cached_attributes(frame)
 
 
 def _java(frame: Any) -> Any:
@@ -332,7 +331,7 @@ def _fill_with(frame: Any, live: _Live, reads: Mapping[int, Read]) -> None:
     pairs = {n: _in_first_columns(source, reads[n]) for n, source in live.sources.items()}
     vars(frame)[_PLAN] = filled(template_of(frame), _slots(frame, live), pairs.__getitem__)
     live.reads, live.filled = dict(reads), True
-    drop_cached_attributes(frame)
+    _drop_cached_attributes(frame)
 
 
 def _slots(frame: DataFrame, live: _Live) -> list[Slot]:
@@ -341,6 +340,15 @@ def _slots(frame: DataFrame, live: _Live) -> list[Slot]:
         used = {slot.number for slot in live.leaves}
         live.sources = {n: s for n, s in live.sources.items() if n in used}
     return live.leaves
+
+
+def _drop_cached_attributes(frame: Any) -> None:
+    """Drop the RDD and schema that PySpark caches for a DataFrame whose plan has changed."""
+    for name in ("rdd", "schema"):
+        vars(frame).pop(name, None)
+    for name in ("_lazy_rdd", "_schema"):  # in PySpark 3.5
+        if name in vars(frame):
+            vars(frame)[name] = None
 
 
 def _in_first_columns(source: Source, read: Read) -> tuple[DataFrame, DataFrame]:

@@ -135,23 +135,10 @@ def is_read_in_each_plan() -> bool:
     return _each_plan.get()
 
 
-#: Attributes in which PySpark caches results about a frame's plan; the second pair in PySpark 3.5.
-_CACHED_ATTRIBUTES, _CACHED_ATTRIBUTES_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
-
-
 def is_in_cache(frame: DataFrame) -> bool:
     """Whether Spark's cache holds the rows of this DataFrame."""
     level = frame.storageLevel
     return bool(level.useMemory or level.useDisk)
-
-
-def drop_cached_attributes(frame: DataFrame) -> None:
-    """Drop the cached RDD and schema of a DataFrame whose plan has changed."""
-    for name in _CACHED_ATTRIBUTES:
-        vars(frame).pop(name, None)
-    for name in _CACHED_ATTRIBUTES_35:
-        if name in vars(frame):
-            vars(frame)[name] = None
 
 
 def check_columns(old: T.StructType, new: T.StructType, snapshot: ReadVersion) -> None:

@@ -108,7 +108,7 @@ def test_failed_file_skipping_reads_all_files(spark: SparkSession, table: str, m
         raise KeyError("renamed")
 
     df = trilake.read(spark, table)
-    monkeypatch.setattr("trilake.spark.delta.reading.native_files.plan_filter", broken)
+    monkeypatch.setattr("trilake.spark.delta.reading.listed_frames.plan_filter", broken)
     assert df.where("id = 7").count() == 1
     monkeypatch.setattr(file_index, "file_relation", broken)
     assert trilake.read(spark, table).where("id = 7").count() == 1

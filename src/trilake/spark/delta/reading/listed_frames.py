@@ -24,13 +24,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.commit import row_tracking
-from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.log.checkpoint import counted
 from trilake.delta.log.checksum import read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot, empty_state, file_keys
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.narrowed import narrowed_by_jobs, outline, row_count, snapshot_for, with_files
 from trilake.delta.scan.scan import Scan, plan_scan, read_schema, skip_files
@@ -38,24 +39,19 @@ from trilake.delta.scan.statistics import is_float, record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.reading.native_files import (
-    PlanFilter,
-    absolute,
-    load_vectors,
-    native_files,
-    native_output,
-    read_set,
-)
+from trilake.spark.delta.reading.native_files import absolute, load_vectors, native_files, native_output
 from trilake.spark.scan import manifest as native_manifest
 from trilake.spark.scan.frame_tables import note
 from trilake.spark.scan.hidden_metadata import TrackedRows
 from trilake.spark.scan.late_scan import LateList, LateTable, late_scan
 from trilake.spark.scan.manifest import Integers, NativeScanError, cache_value, cached_value
+from trilake.spark.scan.planning.plan_conditions import plan_filter
 from trilake.spark.scan.planning.table_reads import TableReads
-from trilake.spark.scan.scan import NativeFiles, NativeScan, native_frame, native_scan
+from trilake.spark.scan.scan import NativeFiles, NativeScan, native_frame, native_scan, scan_name
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import say_once
 from trilake.spark.session.optimize_settings import SparkJobs, by_jobs
+from trilake.spark.session.settings import session_zone
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
@@ -96,19 +92,19 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:
     """The files, with a function that chooses among them when Spark plans a query, and the IDs of tracked rows."""
     snapshot = scan.snapshot
-    plan_filter = PlanFilter(spark, read_schema(snapshot.schema), files.id_mode)
+    to_filter = _PlanFilter(spark, read_schema(snapshot.schema), files.id_mode)
 
     def matching(filter: Filter) -> npt.NDArray[np.bool_]:
         return skip_files(snapshot, filter, scan.files).keep
 
     def read(conditions: Sequence[str]) -> ReadSet:
-        filter = plan_filter(conditions)
+        filter = to_filter(conditions)
         if filter is None:
             return ReadSet(whole_table=True)
-        return read_set(snapshot, filter, scan.files["path"].filter(pa.array(matching(filter))))
+        return _read_set(snapshot, filter, scan.files["path"].filter(pa.array(matching(filter))))
 
     def prune(conditions: Sequence[str]) -> npt.NDArray[np.bool_] | None:
-        filter = plan_filter(conditions)
+        filter = to_filter(conditions)
         if filter is None:
             return None
         keep = matching(filter)
@@ -125,6 +121,32 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
     extra = [T.StructField(name, T.LongType()) for name in columns if name]
     rows = TrackedRows(scan.files["baseRowId"], scan.files["defaultRowCommitVersion"], *columns)
     return replace(files, read_schema=T.StructType([*files.read_schema.fields, *extra]), tracked=rows)
+
+
+@dataclass(frozen=True)
+class _PlanFilter:
+    """Turns conditions that Spark prints into a filter; ``id_mode`` means that the scan matches columns by field ID."""
+
+    spark: SparkSession
+    schema: StructType
+    id_mode: bool
+
+    def __call__(self, conditions: Sequence[str]) -> Filter | None:
+        """The conditions that certainly mean the same to the embedded engine; ``None`` if there are none."""
+        names: dict[str, str] = {}
+        fields: dict[str, pa.Field] = {}
+        for f in self.schema.fields:
+            # Folders of partitions may have either name.
+            for name in (scan_name(f.physical_name, id_mode=self.id_mode), f.physical_name, f.name):
+                if names.setdefault(name, f.name) == f.name:
+                    fields[name] = pa.field(name, f.type.arrow)
+        columns = pa.schema([fields[name] for name in names if name in fields])
+        return plan_filter(conditions, columns, names, session_zone(self.spark))
+
+
+def _read_set(snapshot: Snapshot, filter: Filter, paths: pa.ChunkedArray) -> ReadSet:
+    """The read set of a plan that reads the rows of these files for which a filter is true."""
+    return ReadSet(predicates=(PartitionPredicate.of(snapshot, filter),), files=frozenset(paths.to_pylist()))
 
 
 def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> bytes:
@@ -212,21 +234,21 @@ class _LargeTable:
         required = frozenset(f.physical_name for f in pending.schema.fields if not f.nullable)
         floats = any(map(is_float, nested_fields(pending.schema)))
         files = replace(self._files(plan_scan(nowhere)), required=required, nan_counted=not floats)
-        plan_filter = PlanFilter(spark, read_schema(pending.schema), files.id_mode)
+        to_filter = _PlanFilter(spark, read_schema(pending.schema), files.id_mode)
 
         def listed(conditions: Sequence[str]) -> LateList:
-            filter = plan_filter(conditions)
+            filter = to_filter(conditions)
             scan = self._scan(spark, filter)
             where = "true" if filter is None else filter.sql
             _log.info("listed %d files of %s where %s", len(scan.paths), pending.uri, where)
             return LateList(self._files(scan), self._slots(scan.files))
 
         def read(conditions: Sequence[str]) -> ReadSet:
-            filter = plan_filter(conditions)
+            filter = to_filter(conditions)
             if filter is None:
                 return ReadSet(whole_table=True)
             scan = self._scan(spark, filter)
-            return read_set(scan.snapshot, filter, scan.files["path"])
+            return _read_set(scan.snapshot, filter, scan.files["path"])
 
         reads = TableReads(pending.uri, pending.version, read) if newest else None
         vectors = load_vectors(store, plan_scan(with_files(pending, self.marked)))

@@ -1,32 +1,26 @@
-"""Data files, deletion vectors and conditions of a Delta table for Spark's native scan."""
+"""Data files and deletion vectors of a Delta table for Spark's native scan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
-from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
-from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import typed_partitions
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, read_schema
 from trilake.delta.scan.statistics import record_counts
-from trilake.expr import Filter
 from trilake.spark.scan.obstacles import hadoop_uri
-from trilake.spark.scan.planning.plan_conditions import plan_filter
-from trilake.spark.scan.scan import NativeFiles, scan_name
+from trilake.spark.scan.scan import NativeFiles
 from trilake.spark.session.schemas import to_physical_spark, to_spark
-from trilake.spark.session.settings import session_zone
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
 
@@ -109,29 +103,3 @@ def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
     with ThreadPoolExecutor(8) as pool:
         bitmaps = pool.map(lambda d, rows: d.load(store, rows) if d is not None else None, vectors, records)
         return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}
-
-
-@dataclass(frozen=True)
-class PlanFilter:
-    """Turns conditions that Spark prints into a filter; ``id_mode`` means that the scan matches columns by field ID."""
-
-    spark: SparkSession
-    schema: StructType
-    id_mode: bool
-
-    def __call__(self, conditions: Sequence[str]) -> Filter | None:
-        """The conditions that certainly mean the same to the embedded engine; ``None`` if there are none."""
-        names: dict[str, str] = {}
-        fields: dict[str, pa.Field] = {}
-        for f in self.schema.fields:
-            # Folders of partitions may have either name.
-            for name in (scan_name(f.physical_name, id_mode=self.id_mode), f.physical_name, f.name):
-                if names.setdefault(name, f.name) == f.name:
-                    fields[name] = pa.field(name, f.type.arrow)
-        columns = pa.schema([fields[name] for name in names if name in fields])
-        return plan_filter(conditions, columns, names, session_zone(self.spark))
-
-
-def read_set(snapshot: Snapshot, filter: Filter, paths: pa.ChunkedArray) -> ReadSet:
-    """The read set of a plan that reads the rows of these files for which a filter is true."""
-    return ReadSet(predicates=(PartitionPredicate.of(snapshot, filter),), files=frozenset(paths.to_pylist()))

@@ -21,6 +21,7 @@ from trilake.spark.delta.merge.run import merge_dataframe
 from trilake.spark.delta.merge.source import Expr, SparkMerge
 from trilake.spark.delta.row_changes import delete_rows, update_rows
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns, stored
+from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.spark.session.format import MergeByKeys, spark_format_named
 from trilake.spark.session.schemas import to_spark
@@ -32,7 +33,7 @@ from trilake.sql.parser.statements import MERGE, numbers
 from trilake.sql.parser.tokens import depths, tokenize
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import open_delta
-from trilake.sql.spark.session.problems import Local, check_condition, check_values, resolved
+from trilake.sql.spark.session.problems import Local
 from trilake.sql.spark.session.relations import local_views, localized, query
 from trilake.sql.spark.session.session import SqlSession, counts, nothing
 from trilake.sql.spark.session.targets import Target, changeable_table, find_entry, full_parts, not_found, path_target
@@ -93,7 +94,7 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     local = localized(session, sql if plain else columns.inside(sql), expression=True)
     alias = None if plain else columns.qualifier()
     with local_views(session, local):
-        check_condition(session, columns.schema, alias, local.sql)
+        _check_condition(session, columns.schema, alias, local.sql)
         result = delete_rows(session.spark, table, local.sql, alias=alias)
     return counts(session, num_affected_rows=result.rows)
 
@@ -121,7 +122,7 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     alias = None if plain else columns.qualifier()
     with local_views(session, *values.values(), *([] if condition is None else [condition])):
         if condition is not None:
-            check_condition(session, columns.schema, alias, condition.sql)
+            _check_condition(session, columns.schema, alias, condition.sql)
         _check_assigned(session, columns.schema, alias, {n: v.sql for n, v in values.items()})
         result = update_rows(
             session.spark,
@@ -133,8 +134,14 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     return counts(session, num_affected_rows=result.rows)
 
 
+def _check_condition(session: SqlSession, schema: StructType, alias: str | None, sql: str) -> None:
+    """Check that Spark can resolve a condition."""
+    _resolved(session, empty_frame(session.spark, schema, alias).where(F.expr(sql)))
+
+
 def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
-    frame = check_values(session, schema, alias, values.values())
+    expressions = (F.expr(v).alias(f"v{i}") for i, v in enumerate(values.values()))
+    frame = _resolved(session, empty_frame(session.spark, schema, alias).select(*expressions))
     try:
         fields = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
     except SchemaMismatchError as e:
@@ -143,7 +150,7 @@ def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, 
     columns = zip(frame.schema, fields, values)
     # Only types are checked here, so any cast mode will do.
     rules = replace(AssignmentRules.of_changes(session.spark), ansi=True)
-    resolved(
+    _resolved(
         session, frame.select(*(stored(F.col(f.name), f.dataType, w.dataType, n, rules=rules) for f, w, n in columns))
     )
 
@@ -163,6 +170,13 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
             column=".".join(name),
         )
     return name
+
+
+def _resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
+    """Resolve a DataFrame now, also in a Connect session."""
+    if not session.classic:
+        _ = frame.schema
+    return frame
 
 
 def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
@@ -200,7 +214,7 @@ def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
         fields = partition_fields(read_schema(table.snapshot.schema), metadata.partition_columns)
         condition = partition_condition(change.partition, fields, target.path)
         if condition is not None:
-            check_condition(session, read_schema(table.snapshot.schema), None, condition)
+            _check_condition(session, read_schema(table.snapshot.schema), None, condition)
         delete_rows(session.spark, table, condition)
     return nothing(session)
 

@@ -11,9 +11,8 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError
 from trilake.spark.delta.names.catalogue import refresh_name
-from trilake.spark.delta.names.entries import About, make_entry, permanent_entry, rename_entry
+from trilake.spark.delta.names.entries import About, make_entry
 from trilake.spark.session.engine import spark_engine
-from trilake.sql.spark.session.frames import uncache
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, full_parts
 from trilake.table.registry import DEFAULT
@@ -45,18 +44,3 @@ def refresh(session: SqlSession, target: Target) -> None:
     name = quote_parts((_CATALOG, entry.database, entry.table))
     with suppress(TableExistsError, InvalidArgumentError):  # the name now refers to another table
         refresh_name(session.spark, name, target.path, target.log, managed=entry.managed)
-
-
-def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
-    """Rename a table's entry, by default in its database, in a classic session.  Raises ``TableExistsError`` if the
-    name is taken."""
-    entry = target.entry
-    assert entry is not None
-    database, table = (entry.database, parts[0]) if len(parts) == 1 else full_parts(session, parts)
-    if permanent_entry(session.spark, database, table) is not None:
-        raise TableExistsError(
-            f"[TABLE_OR_VIEW_ALREADY_EXISTS] {quote_parts((database, table))} already exists",
-            help="choose another name, or drop that table first",
-        )
-    uncache(session, target)
-    rename_entry(session.spark, [_CATALOG, entry.database, entry.table], [_CATALOG, database, table])

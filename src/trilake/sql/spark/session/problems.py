@@ -1,21 +1,17 @@
-"""SQL with private names for relations, errors with their position in the original SQL, and checks by Spark."""
+"""SQL with private names for relations, errors with their position in the original SQL, and a check by Spark."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from trilake.delta.protocol.schema import StructType
 from trilake.errors import InvalidArgumentError, TrilakeError, WriteFailedError
-from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.analysis_errors import (
     SparkErrorMethods,
     analysis_error,
@@ -28,6 +24,8 @@ from trilake.sql.parser.edits import Edited
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import SqlSession
+
+_log = logging.getLogger("trilake.sql")
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,8 @@ class Local:
 #: Spark's internal error for a DELETE from the view of a frame.
 _NO_TABLE = "Unexpected table relation"
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
+#: Makes a Connect server parse a statement without running it.
+_EXPLAIN = "EXPLAIN "
 
 
 class SqlSyntaxError(SqlTextError, SparkErrorMethods, ParseException):
@@ -141,14 +141,6 @@ def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
     return error
 
 
-# --- checks with Spark's parser and analyzer before anything runs ----------------------------------------------------
-
-
-_log = logging.getLogger("trilake.sql")
-#: Makes a Connect server parse a statement without running it.
-_EXPLAIN = "EXPLAIN "
-
-
 def check_statement(session: SqlSession, sql: str) -> None:
     """Check a statement with Spark's parser.  Raises ``ParseException``."""
     if session.classic:
@@ -160,21 +152,3 @@ def check_statement(session: SqlSession, sql: str) -> None:
         raise without_prefix(e, _EXPLAIN) from None
     except PySparkException as e:  # it does not know trilake tables and parameters
         _log.debug("the server cannot explain a statement over trilake tables: %s", e)
-
-
-def check_condition(session: SqlSession, schema: StructType, alias: str | None, sql: str) -> None:
-    """Check that Spark can resolve a condition."""
-    resolved(session, empty_frame(session.spark, schema, alias).where(F.expr(sql)))
-
-
-def check_values(session: SqlSession, schema: StructType, alias: str | None, expressions: Iterable[str]) -> DataFrame:
-    """Check that Spark can resolve values; return a DataFrame with their types."""
-    values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(expressions))
-    return resolved(session, empty_frame(session.spark, schema, alias).select(*values))
-
-
-def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
-    """Resolve a DataFrame now, also in a Connect session."""
-    if not session.classic:
-        _ = frame.schema
-    return frame

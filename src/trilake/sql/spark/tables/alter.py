@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 
 from trilake.common.text import quote_parts
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
-from trilake.spark.delta.names.entries import About, move_entry
+from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError, masked
+from trilake.spark.delta.names.entries import About, move_entry, permanent_entry, rename_entry
 from trilake.spark.delta.read import violation_finder
 from trilake.spark.delta.storing.computed import judge_default
 from trilake.spark.delta.storing.store_assignment import is_case_sensitive
@@ -20,9 +20,9 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.parser.alter import ExactAlter, change_table
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.spark.session import catalogue, jvm
-from trilake.sql.spark.session.frames import head_of, log_to_change
+from trilake.sql.spark.session.frames import head_of, log_to_change, uncache
 from trilake.sql.spark.session.session import SqlSession, nothing
-from trilake.sql.spark.session.targets import Target, View, resolve
+from trilake.sql.spark.session.targets import Target, View, full_parts, resolve
 from trilake.sql.spark.tables.view_statements import alter_view
 
 _log = logging.getLogger("trilake.sql")
@@ -77,14 +77,23 @@ def _delta_only(cursor: Cursor) -> bool:
 
 
 def _rename(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:
-    if target.entry is None:
+    entry = target.entry
+    if entry is None:
         raise InvalidArgumentError(
             "a table named by path cannot be renamed", help="move its folder, or clone it", file=target.path
         )
     if HAS_DATA_SOURCES or not session.classic:
         return None  # Spark renames the entry
     # Spark before 4.0 would look for the data source, which does not exist there.
-    catalogue.rename(session, target, cursor.name())
+    parts = cursor.name()
+    database, table = (entry.database, parts[0]) if len(parts) == 1 else full_parts(session, parts)
+    if permanent_entry(session.spark, database, table) is not None:
+        raise TableExistsError(
+            f"[TABLE_OR_VIEW_ALREADY_EXISTS] {quote_parts((database, table))} already exists",
+            help="choose another name, or drop that table first",
+        )
+    uncache(session, target)
+    rename_entry(session.spark, ["spark_catalog", entry.database, entry.table], ["spark_catalog", database, table])
     return nothing(session)
 
 
