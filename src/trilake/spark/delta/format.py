@@ -88,14 +88,14 @@ class SparkDeltaFormat(SparkFormat):
                     help="write COMMENT ON TABLE t IS '...' for an existing table",
                     file=path,
                 )
-            write = _in_place(request, write, comment)
+            write = _with_description(request, write, comment)
         write_dataframe(request.df, path, options.store, write, decided=options.values, source=request.source)
 
     def is_whole(self, store: Store) -> bool:
         return DeltaLog(store, spark_engine()).exists()
 
 
-def _in_place(request: SaveRequest, write: WriteRequest, comment: str | None) -> WriteRequest:
+def _with_description(request: SaveRequest, write: WriteRequest, comment: str | None) -> WriteRequest:
     table = TableDescription(
         write.schema,
         write.partition_by or (),

@@ -126,15 +126,15 @@ class SparkFormat(ABC):
 
     def delete(self, spark: SparkSession, path: str, condition: str | None) -> int:
         """Delete rows; returns their number."""
-        raise self.reject_change(path)
+        raise self.unsupported_change(path)
 
     def update(self, spark: SparkSession, path: str, values: Mapping[str, str], condition: str | None) -> int:
         """Update rows; returns their number."""
-        raise self.reject_change(path)
+        raise self.unsupported_change(path)
 
     def merge(self, spark: SparkSession, path: str, source: DataFrame, merge: MergeByKeys) -> MergedRows:
         """Merge rows by equal keys."""
-        raise self.reject_change(path)
+        raise self.unsupported_change(path)
 
     def optimize(self, spark: SparkSession, path: str) -> Mapping[str, int]:
         """Compact small files; returns metrics by name."""
@@ -142,7 +142,7 @@ class SparkFormat(ABC):
             "OPTIMIZE is only supported for Delta tables", file=path, condition="DELTA_TABLE_ONLY_OPERATION"
         )
 
-    def reject_change(self, path: str) -> InvalidArgumentError:
+    def unsupported_change(self, path: str) -> InvalidArgumentError:
         """The error for a row change that the format doesn't support."""
         return InvalidArgumentError(
             f"changing rows is not supported for {self.name.title()} files",

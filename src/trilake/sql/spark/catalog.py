@@ -159,11 +159,6 @@ def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
     return run(session, sql.format(quote_parts(target.parts)), is_trilake=True)
 
 
-def _partitions(frame: DataFrame) -> list[Any]:
-
-    return [catalog.TablePartition(partition=row[0]) for row in frame.collect()]  # since Spark 4.3
-
-
 def _create_table_string(session: SqlSession, original: Any, tableName: Any, asSerde: bool = False) -> Action | None:
     target = _target(session, tableName)
     if target is None:
@@ -200,7 +195,9 @@ METHODS: dict[str, Method] = {
     "tableExists": _table_exists,
     "getTable": _get_table,
     "listTables": _list_tables,
-    "listPartitions": _statement("SHOW PARTITIONS {}", _partitions),
+    "listPartitions": _statement(  # since Spark 4.3
+        "SHOW PARTITIONS {}", lambda f: [catalog.TablePartition(partition=r[0]) for r in f.collect()]
+    ),
     "getTableProperties": _statement("SHOW TBLPROPERTIES {}", lambda f: {r[0]: r[1] for r in f.collect()}),
     "getCreateTableString": _create_table_string,
     "truncateTable": _statement("TRUNCATE TABLE {}"),

@@ -102,13 +102,10 @@ class MergeJob:
         )
         self.changing = bool(self.matched or self.unmatched)
         self.feed = records_changes(snapshot) and self.changing
-        self.source = self.numbered(request.source)
+        # The job's ID keeps Spark from sharing the cache of another merge.
+        numbers = {SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)}
+        self.source = request.source.withColumns(numbers)
         self.rules = AssignmentRules.of_changes(spark)
-
-    def numbered(self, source: DataFrame) -> DataFrame:
-        """Number the rows of the source, and add the job's ID, without which Spark would share the cache of another
-        merge."""
-        return source.withColumns({SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)})
 
     def sides(self, target: DataFrame | None) -> Sides:
         return Sides(

@@ -124,7 +124,8 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         beyond = session_flag(spark, FEED_BEYOND, False)
         feed_range = change_range(log, read_options, partial(time_ms, spark), beyond=beyond)
         if feed_range.is_empty:
-            frame, last = no_changes(spark, log)
+            head = log.head()
+            frame, last = _empty(spark, read_schema(head.schema)), head.version
         else:
             frame, last = change_feed(spark, log, feed_range.start, feed_range.end, options=read_options.store)
         newest = ReadVersion(log, last) if feed_range.end is None else None
@@ -203,13 +204,8 @@ def change_feed(
     return source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **options}), scan.end
 
 
-def no_changes(spark: SparkSession, log: DeltaLog) -> tuple[DataFrame, int]:
-    """A feed without rows, with the table's newest columns, and the newest version."""
-    head = log.head()
-    return _empty(spark, read_schema(head.schema)), head.version
-
-
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A change feed without rows."""
     return spark.createDataFrame([], T.StructType([*to_spark(schema).fields, *CHANGE_COLUMNS]))
 
 

@@ -66,12 +66,9 @@ def parses(parser: Any, sql: str) -> bool:
     return True
 
 
-def relations(plan: Any) -> Iterator[Relation]:
-    """The tables, views and table functions that a query names, without common table expressions."""
-    yield from _relations(plan, frozenset(), aliased=False)
-
-
-def _relations(node: Any, hidden: frozenset[str], *, aliased: bool) -> Iterator[Relation]:
+def relations(node: Any, hidden: frozenset[str] = frozenset(), *, aliased: bool = False) -> Iterator[Relation]:
+    """The tables, views and table functions that a plan names, without common table expressions, which are ``hidden``;
+    ``aliased`` says whether a node above has an alias."""
     name = str(node.nodeName())
     if name == "UnresolvedRelation":
         parts = _strings(node.multipartIdentifier())
@@ -93,14 +90,14 @@ def _relations(node: Any, hidden: frozenset[str], *, aliased: bool) -> Iterator[
         ctes = node.cteRelations()
         for i in range(ctes.size()):
             pair = ctes.apply(i)
-            yield from _relations(pair._2(), inside, aliased=True)
+            yield from relations(pair._2(), inside, aliased=True)
             inside = inside | {str(pair._1()).lower()}
-        yield from _relations(node.child(), inside, aliased=False)
+        yield from relations(node.child(), inside)
         return
     for below in (node.children(), node.innerChildren()):
         for i in range(below.size()):
             child = below.apply(i)
-            yield from _relations(child, hidden, aliased=_passes_alias(name, aliased))
+            yield from relations(child, hidden, aliased=_passes_alias(name, aliased))
 
 
 def _passes_alias(name: str, aliased: bool) -> bool:
