@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from io import RawIOBase
 from typing import Any
@@ -92,7 +92,7 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:
     """The files, with a function that chooses among them when Spark plans a query, and the IDs of tracked rows."""
     snapshot = scan.snapshot
-    to_filter = _PlanFilter(spark, read_schema(snapshot.schema), files.id_mode)
+    to_filter = partial(_filter_of, spark, read_schema(snapshot.schema), files.id_mode)
 
     def matching(filter: Filter) -> npt.NDArray[np.bool_]:
         return skip_files(snapshot, filter, scan.files).keep
@@ -123,25 +123,18 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
     return replace(files, read_schema=T.StructType([*files.read_schema.fields, *extra]), tracked=rows)
 
 
-@dataclass(frozen=True)
-class _PlanFilter:
-    """Turns conditions that Spark prints into a filter; ``id_mode`` means that the scan matches columns by field ID."""
-
-    spark: SparkSession
-    schema: StructType
-    id_mode: bool
-
-    def __call__(self, conditions: Sequence[str]) -> Filter | None:
-        """The conditions that certainly mean the same to the embedded engine; ``None`` if there are none."""
-        names: dict[str, str] = {}
-        fields: dict[str, pa.Field] = {}
-        for f in self.schema.fields:
-            # Folders of partitions may have either name.
-            for name in (scan_name(f.physical_name, id_mode=self.id_mode), f.physical_name, f.name):
-                if names.setdefault(name, f.name) == f.name:
-                    fields[name] = pa.field(name, f.type.arrow)
-        columns = pa.schema([fields[name] for name in names if name in fields])
-        return plan_filter(conditions, columns, names, session_zone(self.spark))
+def _filter_of(spark: SparkSession, schema: StructType, id_mode: bool, conditions: Sequence[str]) -> Filter | None:
+    """The conditions of a plan that certainly mean the same to the embedded engine; ``None`` if there are none.
+    ``id_mode`` means that the scan matches columns by field ID."""
+    names: dict[str, str] = {}
+    fields: dict[str, pa.Field] = {}
+    for f in schema.fields:
+        # Folders of partitions may have either name.
+        for name in (scan_name(f.physical_name, id_mode=id_mode), f.physical_name, f.name):
+            if names.setdefault(name, f.name) == f.name:
+                fields[name] = pa.field(name, f.type.arrow)
+    columns = pa.schema([fields[name] for name in names if name in fields])
+    return plan_filter(conditions, columns, names, session_zone(spark))
 
 
 def _read_set(snapshot: Snapshot, filter: Filter, paths: pa.ChunkedArray) -> ReadSet:
@@ -234,7 +227,7 @@ class _LargeTable:
         required = frozenset(f.physical_name for f in pending.schema.fields if not f.nullable)
         floats = any(map(is_float, nested_fields(pending.schema)))
         files = replace(self._files(plan_scan(nowhere)), required=required, nan_counted=not floats)
-        to_filter = _PlanFilter(spark, read_schema(pending.schema), files.id_mode)
+        to_filter = partial(_filter_of, spark, read_schema(pending.schema), files.id_mode)
 
         def listed(conditions: Sequence[str]) -> LateList:
             filter = to_filter(conditions)
