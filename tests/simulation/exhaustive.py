@@ -84,12 +84,13 @@ class _Commits:
 
 
 def _execute(actor: Actor, op: Op) -> int:
-    log = DeltaLog(SimStore(actor.world.place("t"), actor, "t"), Engine(hooks=()))
+    runtime = Runtime(actor.clock_ns, actor.new_id, actor.sleep)
+    log = DeltaLog(SimStore(actor.world.place("t"), actor, "t"), Engine(hooks=(), runtime=runtime))
     base: Head = actor.world.base  # type: ignore[attr-defined]
     add = {"path": f"f{op.number}", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
     read = ReadSet(whole_table=op.kind == "change")
     plan = CommitPlan(operation="TEST", parameters={"writer": str(op.number)}, file_actions=[{"add": add}], read=read)
-    return commit(log, base, plan, Runtime(actor.clock_ns, actor.new_id, actor.sleep)).version
+    return commit(log, base, plan).version
 
 
 class _Scripted(World):

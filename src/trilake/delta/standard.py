@@ -50,7 +50,7 @@ def update_iceberg(event: CommitEvent) -> None:
             from trilake.delta.iceberg.sync import sync
         except ImportError:
             raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
-        sync(event.log, event.runtime, event)
+        sync(event.log, event)
     except Exception as e:  # noqa: BLE001 - no failure of the conversion may look like one of the commit
         message = "version %d of %s is committed, but its Iceberg metadata could not be written: %s"
         _log.warning(message, event.version, event.log.store.uri, e)

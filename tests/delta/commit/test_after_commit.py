@@ -33,16 +33,16 @@ def _conf(key: str, value: str) -> dict[str, Any]:
     return {key: value}
 
 
-def _event(log: DeltaLog, base: Head, runtime: Runtime) -> CommitEvent:
+def _event(log: DeltaLog, base: Head) -> CommitEvent:
     """The event of the commit on top of ``base``."""
-    return CommitEvent(log, base, CommitPlan("WRITE", {}, []), base.metadata, base.version + 1, runtime)
+    return CommitEvent(log, base, CommitPlan("WRITE", {}, []), base.metadata, base.version + 1)
 
 
 def _upkeep(log: DeltaLog, runtime: Runtime | None = None) -> FaultStore:
     """Run the work after the newest commit; returns the store with its calls."""
     base = log.head(log.head().version - 1)
     seen = FaultStore(log.store)
-    maintain_log(_event(DeltaLog(seen, standard_engine()), base, runtime or fixed_runtime()))
+    maintain_log(_event(DeltaLog(seen, standard_engine(runtime=runtime or fixed_runtime())), base))
     return seen
 
 
@@ -122,7 +122,7 @@ def test_failure_at_any_call_keeps_the_table(first: Any, conf: dict[str, Any], k
         base = log.head(9)
         store = FaultStore(log.store, [Fault(nth=nth, kind=kind, when=when)])
         try:
-            maintain_log(_event(DeltaLog(store, standard_engine()), base, runtime))
+            maintain_log(_event(DeltaLog(store, standard_engine(runtime=runtime)), base))
             assert not store.crashed  # a call that fails by itself, such as reading a missing object, has no "after"
         except SimulatedCrash:
             assert kind == "crash"

@@ -450,7 +450,7 @@ def test_fixed_clock_and_ids_are_reproducible() -> None:
 def test_commit_without_files() -> None:
     log = log_of([])
     plan = CommitPlan("SET TRANSACTION", {}, [{"txn": {"appId": "s", "version": 3}}])
-    assert commit(log, log.snapshot(), plan, fixed_runtime()).version == 1
+    assert commit(log, log.snapshot(), plan).version == 1
     assert log.snapshot().state.txns["s"]["version"] == 3
     info = log.commit_info(1)
     assert info["isBlindAppend"] is False

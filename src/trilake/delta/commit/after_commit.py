@@ -12,12 +12,9 @@ request::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TypeVar
 
 import pyarrow as pa
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.log import checksum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -39,49 +36,66 @@ COMPACTION_INTERVAL = "trilake.logCompactionInterval"
 #: The largest log, in bytes, that is read for a table's first checksum; a larger one waits for its checkpoint.
 _LITTLE_LOG = 256 * 1024
 
-T = TypeVar("T")
-
 
 def maintain_log(event: CommitEvent) -> Snapshot | None:
     """Run due log maintenance after a commit; return the snapshot of its version if that was computed.
 
     Never raises, since the commit stands.
     """
-    log, base, version, runtime = event.log, event.base, event.version, event.runtime
+    log, base, version, runtime = event.log, event.base, event.version, event.log.engine.runtime
     if base is None:
         return None
     policy = (base.properties.text(CHECKSUMS) or "checkpoint").lower()
-    if not _try(log, version, "checkpoint schedule", lambda: checkpoint_due(base, version)):
+    due = False
+    with _Attempt(event, "checkpoint schedule"):
+        due = checkpoint_due(base, version)
+    if not due:
         if policy == "commit":
-            _try(log, version, "checksum", lambda: _next_checksum(log, base, version))
+            with _Attempt(event, "checksum"):
+                _write_next_checksum(log, base, version)
         if COMPACTION_INTERVAL in base.metadata.configuration:
-            _try(log, version, "log compaction", lambda: _compact(log, base, version))
+            with _Attempt(event, "log compaction"):
+                interval = base.properties.number(COMPACTION_INTERVAL)
+                if interval > 1 and (version + 1) % interval == 0:
+                    compact_log(log, version + 1 - interval, version)
         return None
-
-    def checkpoint() -> tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]:
-        current = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
-        current = current if current.version <= version else log.opened(version)
-        return current, write_checkpoint(log, current, runtime)
-
-    checkpointed = _try(log, version, "checkpoint", checkpoint)
-    if checkpointed is None:
+    current: Snapshot | PendingSnapshot | None = None
+    with _Attempt(event, "checkpoint"):
+        opened = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
+        opened = opened if opened.version <= version else log.opened(version)
+        totals = write_checkpoint(log, opened, runtime)
+        current = opened
+    if current is None:
         return None
-    current, totals = checkpointed
     if policy != "none":
-        _try(log, version, "checksum", lambda: _checksum(log, current, totals))
+        with _Attempt(event, "checksum"):
+            if totals is not None:
+                content = checksum.of_state(current.state, totals, log.commit_info(current.version))
+                checksum.write_checksum(log.store, current.version, content)
+            elif isinstance(current, Snapshot):
+                write_snapshot_checksum(log, current)
     if base.properties.is_on("delta.enableExpiredLogCleanup"):
-        _try(log, version, "log cleanup", lambda: _clean(log, current, runtime))
+        with _Attempt(event, "log cleanup"):
+            if expired(log, current, runtime) and (cleaned := cleanup_log(log, runtime)).keys:
+                _log.info("cleaned up %d log files of %s", len(cleaned.keys), log.store.uri)
     return current if isinstance(current, Snapshot) else None
 
 
-def _try(log: DeltaLog, version: int, what: str, step: Callable[[], T]) -> T | None:
-    """The result of a step; a failure is logged."""
-    try:
-        return step()
-    except (TrilakeError, pa.ArrowException, OSError, ValueError) as e:
-        # The commit stands; the next commit for which this is due tries again.
-        _log.warning("version %d of %s is committed, but its %s failed: %s", version, log.store.uri, what, e)
-        return None
+class _Attempt:
+    """A step after a commit: a failure is logged, and the next commit for which the step is due tries again."""
+
+    def __init__(self, event: CommitEvent, step: str) -> None:
+        self.event, self.step = event, step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, TrilakeError | pa.ArrowException | OSError | ValueError):
+            return False
+        what = "version %d of %s is committed, but its %s failed: %s"
+        _log.warning(what, self.event.version, self.event.log.store.uri, self.step, error)
+        return True
 
 
 def checkpoint_due(base: Head, version: int) -> bool:
@@ -92,21 +106,13 @@ def checkpoint_due(base: Head, version: int) -> bool:
     return interval > 0 and (version % interval == 0 or late)
 
 
-def _checksum(log: DeltaLog, current: Snapshot | PendingSnapshot, totals: checksum.FileTotals | None) -> None:
-    if totals is not None:
-        content = checksum.of_state(current.state, totals, log.commit_info(current.version))
-        checksum.write_checksum(log.store, current.version, content)
-    elif isinstance(current, Snapshot):
-        write_snapshot_checksum(log, current)
-
-
 def write_snapshot_checksum(log: DeltaLog, snapshot: Snapshot) -> None:
     """Write the checksum file of a snapshot's version, unless it exists."""
     content = checksum.of_snapshot(snapshot, log.commit_info(snapshot.version))
     checksum.write_checksum(log.store, snapshot.version, content)
 
 
-def _next_checksum(log: DeltaLog, base: Head, version: int) -> None:
+def _write_next_checksum(log: DeltaLog, base: Head, version: int) -> None:
     before = checksum.read_checksum(log.store, version - 1)
     if before is not None and (before.protocol is None or before.metadata is None):
         before = None
@@ -120,16 +126,3 @@ def _next_checksum(log: DeltaLog, base: Head, version: int) -> None:
         files = (*base.segment.checkpoint_files, *(f for _, _, f in base.segment.commits))
         if sum(f.size for f in files) <= _LITTLE_LOG:
             write_snapshot_checksum(log, log.snapshot(version))
-
-
-def _compact(log: DeltaLog, base: Head, version: int) -> None:
-    interval = base.properties.number(COMPACTION_INTERVAL)
-    if interval > 1 and (version + 1) % interval == 0:
-        compact_log(log, version + 1 - interval, version)
-
-
-def _clean(log: DeltaLog, head: Head, runtime: Runtime) -> None:
-    if expired(log, head, runtime):
-        cleaned = cleanup_log(log, runtime)
-        if cleaned.keys:
-            _log.info("cleaned up %d log files of %s", len(cleaned.keys), log.store.uri)

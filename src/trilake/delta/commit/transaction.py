@@ -27,7 +27,6 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from trilake.common.runtime import Runtime
 from trilake.common.version import __version__
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check_between
@@ -106,7 +105,6 @@ class CommitEvent:
     plan: CommitPlan
     metadata: Metadata
     version: int
-    runtime: Runtime
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -167,7 +165,7 @@ class _CommitBase:
     info: Mapping[str, Any] | None = None
 
 
-def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
+def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> Committed:
     """Commit ``plan`` on top of ``base`` (``None`` to create the table); retry after winners that do not conflict.
 
     Raises a ``ConflictError`` if a winner conflicts or the table was dropped, ``TableExistsError`` if a new table
@@ -175,7 +173,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` if the store cannot
     tell whether the commit landed, and ``PostCommitHookError`` if the commit stands but the symlink manifests failed.
     """
-    runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
+    runtime, hooks = log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
     if base is None and not plan.among_files:
         added = frozenset(unquote(str(a["add"]["path"])) for a in plan.file_actions if "add" in a)
@@ -185,15 +183,14 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         _check_read_at(log, other, previous.version)
     for attempt in range(MAX_ATTEMPTS):
         version = previous.version + 1
-        data = _content(log, base, previous, plan, token, runtime)
+        data = _content(log, base, previous, plan, token)
         if base is not None:
             check_same_table(log, base)
         if _try_put(log, version, data, token):
             metadata = plan.metadata or previous.state.metadata
             assert metadata is not None
-            event = CommitEvent(
-                log, base, plan, metadata, version, runtime, {**previous.state.domains, **plan.domain_actions}
-            )
+            domains = {**previous.state.domains, **plan.domain_actions}
+            event = CommitEvent(log, base, plan, metadata, version, domains)
             snapshots = [hook(event) for hook in hooks]
             return Committed(version, next((s for s in snapshots if s is not None), None))
         if base is None:
@@ -212,10 +209,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     )
 
 
-def _content(
-    log: DeltaLog, base: Head | None, previous: _CommitBase, plan: CommitPlan, token: str, runtime: Runtime
-) -> bytes:
-    version, now = previous.version + 1, runtime.clock_ms()
+def _content(log: DeltaLog, base: Head | None, previous: _CommitBase, plan: CommitPlan, token: str) -> bytes:
+    version, now = previous.version + 1, log.engine.runtime.clock_ms()
     protocol, metadata = plan.protocol or previous.state.protocol, plan.metadata or previous.state.metadata
     assert protocol is not None
     assert metadata is not None

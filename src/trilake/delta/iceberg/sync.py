@@ -24,7 +24,6 @@ import orjson
 import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadataV2
 
-from trilake.common.runtime import Runtime
 from trilake.delta.commit.transaction import CommitEvent
 from trilake.delta.iceberg import avro
 from trilake.delta.iceberg.avro import DamagedFileError, File
@@ -147,16 +146,13 @@ _DESCRIPTION = (
 _LAST: dict[str, _State] = {}
 
 
-def sync(
-    log: DeltaLog, runtime: Runtime | None = None, event: CommitEvent | None = None, *, rebuild: bool = False
-) -> int:
+def sync(log: DeltaLog, event: CommitEvent | None = None, *, rebuild: bool = False) -> int:
     """Write Iceberg metadata of the newest version, and return that version.
 
     ``event`` is the commit that triggers the update, whose actions then need not be read.  With ``rebuild``, existing
     manifests are not used.  Raises ``InvalidArgumentError`` if the table's properties do not enable Iceberg metadata,
     and for files or types that Iceberg v2 lacks; ``ConcurrentWriteError`` if other writers win every attempt.
     """
-    runtime = runtime or log.engine.runtime
     head = event or log.head()
     domains = head.domains if isinstance(head, CommitEvent) else head.state.domains
     if not is_uniform(head.metadata.configuration):
@@ -178,7 +174,7 @@ def sync(
         elif before.version >= head.version and before.is_of(head.metadata.id, metadata_location(log.store)):
             _LAST[log.store.uri] = before  # of a later commit, which was converted first
             return before.version
-        work = _Conversion(log, runtime, head.metadata, head.version, domains.get(DOMAIN), event)
+        work = _Conversion(log, head.metadata, head.version, domains.get(DOMAIN), event)
         after = work.converted(before)
         if work.landed(after):
             work.tidy(after)
@@ -268,7 +264,6 @@ class _Step(NamedTuple):
 @dataclass
 class _Conversion:
     log: DeltaLog
-    runtime: Runtime
     metadata: Metadata
     version: int
     #: The ``domainMetadata`` action of the clustering columns.
@@ -281,7 +276,7 @@ class _Conversion:
     dropped: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.location = metadata_location(self.log.store)
+        self.location, self.runtime = metadata_location(self.log.store), self.log.engine.runtime
 
     def converted(self, before: _State) -> _State:
         """The state of the version, built on the newest existing state."""
