@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trilake import trevni as trevni
     from trilake.api import alter, convert_to_delta, create, explain, read, sync_iceberg, write
     from trilake.api import open as open
-    from trilake.api.transaction import Transaction
     from trilake.delta.commands.alter.alter_table import Alter
     from trilake.delta.commands.maintenance.clone import CloneResult
     from trilake.delta.commands.maintenance.convert import ConvertResult
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.rows.change_result import ChangeResult
     from trilake.delta.commit.symlink_manifest import ManifestResult
     from trilake.delta.table import ArrowDeltaTable
+    from trilake.delta.transaction import Transaction
     from trilake.errors import TrilakeError
     from trilake.spark.delta.optimize import DeltaOptimizeBuilder
     from trilake.spark.delta.table import DeltaTable
@@ -96,7 +96,7 @@ _HOME = {
         "delta.commands.optimize.optimize": "OptimizeResult",
         "table.table": "Table",
         "table.comparison.result": "TableDiff",
-        "api.transaction": "Transaction",
+        "delta.transaction": "Transaction",
         "errors": "TrilakeError",
         "table.results": "WriteResult",
     }.items()

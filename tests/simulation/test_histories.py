@@ -15,9 +15,9 @@ import pytest
 import trilake
 from tests.conftest import SOAK
 from tests.simulation.histories import Transaction, dependencies, find_cycle
-from trilake.api.transaction import Transaction as TableTransaction
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
+from trilake.delta.transaction import Transaction as TableTransaction
 from trilake.errors import ConflictError
 from trilake.storage import open_store
 

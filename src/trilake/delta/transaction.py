@@ -1,4 +1,4 @@
-"""``OptimisticTransaction``: reads and changes of one table as one commit, for engines built on trilake.
+"""``Transaction``: reads and changes of one table as one commit, for engines built on trilake.
 
 Concurrent commits are checked against its reads; see :mod:`trilake.delta.commit.conflicts`.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import moved_on
 from trilake.delta.commit.conflicts import PartitionPredicate, ReadSet
 from trilake.delta.commit.transaction import CommitPlan, add_action, commit, remove_action
@@ -29,14 +31,17 @@ from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter, skip_files
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError
+from trilake.storage import open_store
+from trilake.storage.base import Store
 from trilake.table.table import FilterLike
 
 #: The fields that every ``add`` action has.
 _FIELDS = {"path": str, "partitionValues": dict, "size": int, "modificationTime": int, "dataChange": bool}
 
 
-class OptimisticTransaction:
+class Transaction:
     """An optimistic transaction on the newest version of a table (or on ``version``).
 
     It locks nothing, and nothing is visible before :meth:`commit`, which succeeds only if the transaction could as well
@@ -44,15 +49,55 @@ class OptimisticTransaction:
 
     Parameters
     ----------
-    log: the table's log, with an engine that commits.
+    uri: location of the table, or an open store from :func:`trilake.storage.open_store`.
     version: the base version; the newest by default.
     isolation: ``"Serializable"``, ``"WriteSerializable"`` or ``"SnapshotIsolation"``; the table's own level by default.
+    storage_options: credentials, region and endpoint of an object store.
+    runtime: clock, ids and waiting; this machine's by default.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``UnsupportedProtocolError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-transaction", mode="overwrite")
+    >>> tx = Transaction("memory://doc-transaction")
+    >>> old = tx.read("n < 3")
+    >>> tx.remove(old)
+    >>> tx.write(pa.table({"n": [3, 4]}))
+    >>> tx.commit("REWRITE")
+    1
+    >>> sorted(trilake.open("memory://doc-transaction").to_arrow()["n"].to_pylist())
+    [3, 4]
+
+    Existing files, an application's transaction version, a domain's configuration, and table properties:
+
+    >>> from dataclasses import replace
+    >>> tx = Transaction("memory://doc-transaction")
+    >>> tx.read_transaction("nightly") is None
+    True
+    >>> tx.set_transaction("nightly", 7)
+    >>> tx.set_domain("app.notes", "checked")
+    >>> tx.set_metadata(replace(tx.snapshot.metadata, configuration={"owner": "sales"}))
+    >>> tx.set_protocol(tx.snapshot.protocol)
+    >>> file = tx.snapshot.adds.to_pylist()[0]
+    >>> tx.add({**file, "dataChange": False})
+    >>> tx.commit("NOTE")
+    2
+    >>> trilake.open("memory://doc-transaction").transaction_version("nightly")
+    7
     """
 
-    def __init__(self, log: DeltaLog, *, version: int | None = None, isolation: str | None = None) -> None:
-        self.log, self.runtime = log, log.engine.runtime
+    def __init__(
+        self,
+        uri: str | PathLike[str] | Store,
+        *,
+        version: int | None = None,
+        isolation: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        store = uri if isinstance(uri, Store) else open_store(uri, dict(storage_options or {}))
+        self.log = DeltaLog(store, standard_engine(runtime=runtime))
+        self.runtime = self.log.engine.runtime
         self._version = version
         self._isolation = None if isolation is None else parse_level(isolation)
         self._reads = ReadSet()
