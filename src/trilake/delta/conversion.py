@@ -7,7 +7,7 @@ original type is kept in the column's metadata: a vector (a fixed-size list) is 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -199,7 +199,8 @@ def to_delta(schema: pa.Schema) -> StructType:
 
 
 def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructField:
-    metadata: dict[str, Any] = _texts(one.metadata)
+    strings = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (one.metadata or {}).items()}
+    metadata: dict[str, Any] = {k: v for k, v in strings.items() if not k.startswith(_OWN)}
     kind = field.type
     if top and one.type != kind.arrow:
         plain = one.type.storage_type if isinstance(one.type, pa.BaseExtensionType) else one.type
@@ -217,11 +218,6 @@ def _nested(kind: DataType, arrow: pa.DataType) -> DataType:
     if isinstance(kind, StructType) or len(inside) != len(fields):
         return kind
     return with_parts(kind, [_nested(inner, f.type) for inner, f in zip(inside, fields, strict=True)])
-
-
-def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    strings = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
-    return {k: v for k, v in strings.items() if not k.startswith(_OWN)}
 
 
 def for_delta(schema: pa.Schema) -> pa.Schema:

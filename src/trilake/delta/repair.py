@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -177,8 +176,7 @@ def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
             break
         before = {m.key for m in table.store.list(LOG)}
         write_checkpoint(table.log, snapshot, table.engine.runtime, replace=True)
-        after = replace(table, bad_commits={})
-        new = {m.key for m in after.store.list(LOG)} - before
+        new = {m.key for m in table.store.list(LOG)} - before
         # Readers would still use an old checkpoint under another name.
         _remove(table.store, [k for k in old if k not in new and k != checkpoint_key(version)])
         return
@@ -199,7 +197,7 @@ def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
     return adds.filter(pc.is_in(decoded_paths(adds["path"]), pa.array(list(paths), pa.string())))
 
 
-def _rows(files: pa.Table, query: Query) -> int | None:
+def _live_rows(files: pa.Table, query: Query) -> int | None:
     counts = record_counts(files, query)
     if counts.null_count:
         return None
@@ -207,15 +205,10 @@ def _rows(files: pa.Table, query: Query) -> int | None:
     return int((pc.sum(counts).as_py() or 0) - deleted)
 
 
-def all_missing(store: Store, engine: Engine) -> list[str]:
-    """Every missing file of the newest version; a finding lists only some."""
-    snapshot = DeltaLog(store, engine).snapshot()
-    return _gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())
-
-
 def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
     """Remove missing files from the table, as one commit, and report the lost rows."""
-    paths = all_missing(store, engine)
+    snapshot = DeltaLog(store, engine).snapshot()
+    paths = _gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())  # the findings list only some
     return [_drop(store, engine, findings, DROP_MISSING, paths, lambda: _gone(store, paths))]
 
 
@@ -243,7 +236,7 @@ def _drop(
     """The step that removes the files in ``paths``; ``look`` checks them again right before."""
     log = DeltaLog(store, engine)
     snapshot = log.snapshot()
-    lost = _rows(_chosen(snapshot, paths), engine.query)
+    lost = _live_rows(_chosen(snapshot, paths), engine.query)
     number = "an unknown number of rows" if lost is None else plural(lost, "row")
     whole = " (all files of the table)" if paths and len(paths) == snapshot.adds.num_rows else ""
     verb = "is" if lost == 1 else "are"

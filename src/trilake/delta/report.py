@@ -335,13 +335,10 @@ def _row(version: int, time_ms: int, info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counted(value: object, what: str) -> str:
-    number, (noun, _, verb) = _number(value), what.partition(" ")
+    digits, (noun, _, verb) = str(value), what.partition(" ")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 19
+    number = f"{int(digits):,}" if is_number else plain(digits, 20)
     return f"{number} {noun if number == '1' else f'{noun}s'} {verb}".rstrip()
-
-
-def _number(value: object) -> str:
-    digits = str(value)
-    return f"{int(digits):,}" if digits.isascii() and digits.isdigit() and len(digits) < 19 else plain(digits, 20)
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

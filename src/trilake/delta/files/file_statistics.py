@@ -255,6 +255,10 @@ def _timestamp_bound(value: dt.datetime, up: bool, instant: bool) -> str:
     return value.isoformat(timespec="milliseconds") + ("Z" if instant else "")
 
 
+# --- Files without a footer: computed while their rows are written ----------------------------------------------------
+# The results equal those of a Parquet file with the same rows.
+
+
 @dataclass
 class _Column:
     type: pa.DataType
@@ -284,10 +288,6 @@ class _Column:
             return
         self.low = low if self.low is None else min(low, self.low)
         self.high = high if self.high is None else max(high, self.high)
-
-
-# --- Files without a footer: computed while their rows are written ----------------------------------------------------
-# The results equal those of a Parquet file with the same rows.
 
 
 @dataclass

@@ -135,18 +135,18 @@ class TaskWriter:
         if not batch.num_rows:
             return
         if not self.partition_fields:
-            self._wait((), pa.Table.from_batches([batch]))
+            self._buffer((), pa.Table.from_batches([batch]))
         else:
             self.unsplit.append(batch)
             self.unsplit_size += batch.nbytes
             if self.unsplit_size >= _SPLIT_SIZE:
-                self._wait_split()
+                self._buffer_unsplit()
         self._flush_largest()
 
     def write_partition(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
         """Add rows of a single partition, without its columns; ``values`` as the log spells them."""
         if rows.num_rows:
-            self._wait(values, rows)
+            self._buffer(values, rows)
             self._flush_largest()
 
     def finish_partition(self, values: tuple[str | None, ...]) -> None:
@@ -161,11 +161,11 @@ class TaskWriter:
         while sum(self.sizes.values()) > self.plan.buffer_size:
             self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
 
-    def _wait(self, values: tuple[str | None, ...], rows: pa.Table, size: int | None = None) -> None:
+    def _buffer(self, values: tuple[str | None, ...], rows: pa.Table, size: int | None = None) -> None:
         self.waiting.setdefault(values, []).append(rows)
         self.sizes[values] = self.sizes.get(values, 0) + (rows.nbytes if size is None else size)
 
-    def _wait_split(self) -> None:
+    def _buffer_unsplit(self) -> None:
         if self.unsplit:
             table = pa.Table.from_batches(self.unsplit).combine_chunks()
             self.unsplit, self.unsplit_size = [], 0
@@ -173,7 +173,7 @@ class TaskWriter:
             total = int(table.nbytes)
             share = total / table.num_rows if total <= self.small else None
             for values, rows in self._split(table):
-                self._wait(values, rows, None if share is None else int(share * rows.num_rows))
+                self._buffer(values, rows, None if share is None else int(share * rows.num_rows))
 
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
         data = table.drop_columns([f.name for f in self.partition_fields])
@@ -184,7 +184,7 @@ class TaskWriter:
             if isinstance(encoded, pa.ChunkedArray):
                 encoded = encoded.chunk(0)
             indices = encoded.indices.to_numpy(zero_copy_only=False)
-            columns.append((_partition_texts(f, encoded.dictionary), indices))
+            columns.append((_partition_strings(f, encoded.dictionary), indices))
             if span * len(encoded.dictionary) >= 1 << 62:
                 # With many values in many columns, number only the combinations that occur: codes would overflow.
                 distinct, codes = np.unique(codes, return_inverse=True)
@@ -239,21 +239,19 @@ class TaskWriter:
         pieces = max(table.nbytes // max(self.plan.target_size, _LEAST_GROUP), 1)
         step = -(-table.num_rows // pieces)
         for start in range(0, table.num_rows, step):
-            self._put_piece(values, table.slice(start, step))
-
-    def _put_piece(self, values: tuple[str | None, ...], table: pa.Table) -> None:
-        writer = self.open.pop(values, None)
-        if writer is not None and not writer.accepts(table):
-            self._close(values, writer)
-            writer = None
-        writer = writer or self._start(values, table)
-        self.open[values] = writer
-        writer.write(table)
-        self.records[values] = self.records.get(values, 0) + table.num_rows
-        if writer.size >= self.plan.target_size:
-            self._finish(values)
-        elif len(self.open) > self.plan.open_partitions:
-            self._finish(next(iter(self.open)))
+            piece = table.slice(start, step)
+            writer = self.open.pop(values, None)
+            if writer is not None and not writer.accepts(piece):
+                self._close(values, writer)
+                writer = None
+            writer = writer or self._start(values, piece)
+            self.open[values] = writer
+            writer.write(piece)
+            self.records[values] = self.records.get(values, 0) + piece.num_rows
+            if writer.size >= self.plan.target_size:
+                self._finish(values)
+            elif len(self.open) > self.plan.open_partitions:
+                self._finish(next(iter(self.open)))
 
     def splice(self, values: tuple[str | None, ...], old: Parts, stated: OldStatistics) -> SplicedFile:
         """Start a file of a partition that copies columns from another file; it is closed like the others."""
@@ -289,7 +287,7 @@ class TaskWriter:
 
     def close(self) -> list[dict[str, Any]]:
         """Finish all files and return their actions."""
-        self._wait_split()
+        self._buffer_unsplit()
         for values in list(self.waiting):
             self._flush(values, last=True)
         for values in list(self.open):
@@ -307,7 +305,7 @@ class TaskWriter:
         discard(self.store, self.keys)
 
 
-def _partition_texts(field: StructField, values: pa.Array) -> list[str | None]:
+def _partition_strings(field: StructField, values: pa.Array) -> list[str | None]:
     assert isinstance(field.type, PrimitiveType)
     try:
         return format_values(values, field.type)

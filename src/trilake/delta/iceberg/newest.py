@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -60,12 +60,7 @@ def metadata_key(number: int) -> str:
 
 def metadata_location(store: Store) -> str:
     """The table's folder as Iceberg writes it: with three slashes, which every reader accepts."""
-    return _location(store.uri)
-
-
-@lru_cache(maxsize=64)
-def _location(uri: str) -> str:
-    path = format_path(uri)
+    path = format_path(store.uri)
     return f"file://{path.removeprefix('file:')}" if path.startswith("file:") else path
 
 

@@ -85,7 +85,7 @@ class IcebergSource:
 
     def schema(self) -> StructType:
         """The schema: columns have Iceberg's ids, and their current names as physical names."""
-        return StructType(tuple(_field(f, f.name) for f in self.metadata.schema().fields))
+        return StructType(tuple(map(_field, self.metadata.schema().fields)))
 
     def partition_columns(self) -> list[str]:
         """The columns of identity transforms; the columns of other transforms are in the files."""
@@ -257,14 +257,14 @@ def _has_files(manifest: Mapping[str, Any]) -> bool:
     return any(counts) or all(c is None for c in counts)
 
 
-def _field(source: types.NestedField, physical: str) -> StructField:
-    metadata = {COLUMN_ID: source.field_id, PHYSICAL_NAME: physical}
+def _field(source: types.NestedField) -> StructField:
+    metadata = {COLUMN_ID: source.field_id, PHYSICAL_NAME: source.name}
     return StructField(source.name, _type(source.field_type, source.name), not source.required, metadata)
 
 
 def _type(source: types.IcebergType, column: str) -> DataType:
     if isinstance(source, types.StructType):
-        return StructType(tuple(_field(f, f.name) for f in source.fields))
+        return StructType(tuple(map(_field, source.fields)))
     if isinstance(source, types.ListType):
         return ArrayType(_type(source.element_type, column), not source.element_required)
     if isinstance(source, types.MapType):

@@ -134,35 +134,41 @@ def clone(
     version = 0 if base is None else base.version + 1
     check_writable(protocol, uri=into.store.uri, version=version)
     if shallow:
-        deep = DeepPlan((), tuple(_shallow_adds(source)), frozenset())
+        files = ClonedFiles((), tuple(_shallow_adds(source)), frozenset())
     else:
         # Files without row ids cannot stay if the table starts to require them.
         stays = base is not None and row_tracking.supported(protocol) == row_tracking.supported(base.protocol)
-        deep = _plan_copies(source, into.store, base if stays else None, runtime.new_id)
+        files = _plan_copies(source, into.store, base if stays else None, runtime.new_id)
         # Largest first, so that workers finish at about the same time.
-        ordered = sorted(deep.copies, key=lambda c: -(c.size or 0))
+        ordered = sorted(files.copies, key=lambda c: -(c.size or 0))
         try:
             for _ in track(run(partial(_copy_file, from_log.store, into.store), ordered), "clone", len(ordered)):
                 pass
         except Exception:  # whatever a worker raised
-            discard(into.store, _unshared(deep.copies))
+            discard(into.store, files.unshared)
             raise
+    removed = source.adds.slice(0, 0)
+    if base is not None:
+        staying = pc.is_in(base.adds["path"], pa.array(sorted(files.staying), pa.string()))
+        removed = base.adds.filter(pc.invert(staying))
     result = CloneResult(
         version=version,
         source_version=source.version,
         source_table_size=total_size(source.adds),
         source_num_of_files=source.adds.num_rows,
-        num_removed_files=0 if base is None else _not_staying(base, deep.staying).num_rows,
-        num_copied_files=len(deep.sizes),
-        removed_files_size=0 if base is None else total_size(_not_staying(base, deep.staying)),
-        copied_files_size=sum(deep.sizes),
+        num_removed_files=removed.num_rows,
+        num_copied_files=len(files.sizes),
+        removed_files_size=total_size(removed),
+        copied_files_size=sum(files.sizes),
     )
     place = f"delta.`{format_path(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
-    plan = _plan(source, name or place, base, metadata, protocol, deep, result, runtime.clock_ms())
+    now = runtime.clock_ms()
+    actions = [*(remove_action(row, now) for row in removed.to_pylist()), *files.adds]
+    plan = _plan(source, name or place, base, metadata, protocol, actions, result)
     try:
         return replace(result, version=commit(into, base, plan).version)
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
-        discard(into.store, _unshared(deep.copies))
+        discard(into.store, files.unshared)
         if not (replace_target and isinstance(e, TableExistsError)):
             raise
     # Another writer created a table here: replace it.
@@ -251,22 +257,20 @@ def _plan(
     base: Snapshot | None,
     metadata: Metadata,
     protocol: Protocol,
-    deep: DeepPlan,
+    actions: Sequence[Mapping[str, Any]],
     result: CloneResult,
-    now: int,
 ) -> CommitPlan:
-    replaced = [] if base is None else _not_staying(base, deep.staying).to_pylist()
     # There are no reads to conflict: if another writer creates the table, it wins.
     read = ReadSet()
     if base is not None:
-        old_paths = frozenset(row["path"] for row in replaced)
+        old_paths = frozenset(a["remove"]["path"] for a in actions if "remove" in a)
         read = ReadSet(whole_table=True, removed=old_paths, isolation="Serializable", changes_metadata=True)
     clustering = clustering_configuration(source)  # None removes that of the target
     clusters = clustering is not None or (base is not None and DOMAIN in base.state.domains)
     return CommitPlan(
         operation="CLONE",
         parameters={"source": source_uri, "sourceVersion": source.version},
-        file_actions=[*(remove_action(row, now) for row in replaced), *deep.adds],
+        file_actions=actions,
         metadata=metadata if base is None or metadata != base.metadata else None,
         protocol=protocol if base is None or protocol != base.protocol else None,
         metrics={name: value for name, value in as_row(result).items() if name not in ("version", "sourceVersion")},
@@ -342,8 +346,8 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class DeepPlan:
-    """What a deep clone copies, the actions that name the copies, and which files of the target stay."""
+class ClonedFiles:
+    """The files to copy, the ``add`` actions of the clone, and the target's files that stay, as the log spells them."""
 
     copies: tuple[Copy, ...]
     adds: tuple[Mapping[str, Any], ...]
@@ -351,7 +355,13 @@ class DeepPlan:
 
     @property
     def sizes(self) -> list[int]:
+        """The bytes of the data files to copy."""
         return [c.size for c in self.copies if c.size is not None]
+
+    @property
+    def unshared(self) -> list[str]:
+        """The copies that no other clone references: not vectors, which have the same name in every clone."""
+        return [c.target for c in self.copies if c.size is not None]
 
 
 @dataclass
@@ -390,7 +400,7 @@ def _decoded(path: str) -> str:
     return decoded
 
 
-def _plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: Callable[[], str]) -> DeepPlan:
+def _plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: Callable[[], str]) -> ClonedFiles:
     """Plan what a deep clone of ``source`` into ``target``, which is at version ``base``, must copy."""
     listing = list_files(target)
     there = dict(zip(listing["path"].to_pylist(), listing["size"].to_pylist(), strict=True))
@@ -414,7 +424,7 @@ def _plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id:
         else:  # the same rows, some deleted since: they keep their ids
             ids = {k: same[k] for k in ("baseRowId", "defaultRowCommitVersion")}
             adds.append(add_action(row, **{**_FRESH, **ids}, path=same["path"], deletionVector=vector))
-    return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(staying))
+    return ClonedFiles(tuple(planner.copies.values()), tuple(adds), frozenset(staying))
 
 
 def _below(row: Mapping[str, Any], path: str) -> str:
@@ -466,13 +476,3 @@ def _copy_file(source: Store, target: Store, copy: Copy) -> None:
         raise MissingFileError(
             "a file of the source table is missing", file=f"{store.uri}/{key}", path=copy.source
         ) from e
-
-
-def _unshared(copies: Sequence[Copy]) -> list[str]:
-    """The copies that no other clone references: not vectors, which have the same name in every clone."""
-    return [c.target for c in copies if c.size is not None]
-
-
-def _not_staying(base: Snapshot, staying: frozenset[str]) -> pa.Table:
-    """The files of a version that are not among ``staying``; both as the log spells paths."""
-    return base.adds.filter(pc.invert(pc.is_in(base.adds["path"], pa.array(sorted(staying), pa.string()))))

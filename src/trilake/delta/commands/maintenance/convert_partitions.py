@@ -247,7 +247,9 @@ def given_columns(
         assert isinstance(struct, StructType)
         return list(struct.fields)
     if isinstance(columns, pa.Schema | StructType | Mapping):
-        return [_without_rule(c.field) for c in new_columns(columns)]
+        fields = [c.field for c in new_columns(columns)]
+        # The folders name all values, so a rule for missing ones has no effect.
+        return [replace(f, metadata={k: v for k, v in f.metadata.items() if k not in RULES}) for f in fields]
     value: object = columns
     listed = [c for c in value if isinstance(c, str | StructField)] if isinstance(value, list | tuple) else []
     if not isinstance(value, list | tuple) or len(listed) != len(value):
@@ -256,8 +258,3 @@ def given_columns(
             help="pass them in the order of the folders, such as ['year', 'month'] or {'year': 'int'}",
         )
     return listed
-
-
-def _without_rule(f: StructField) -> StructField:
-    """The column without a rule for missing values: the folders name all values."""
-    return replace(f, metadata={k: v for k, v in f.metadata.items() if k not in RULES})

@@ -283,8 +283,6 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
         operation="FSCK",
         parameters={},
         file_actions=[remove_action(a, now) for a in missing_adds.to_pylist()],
-        metadata=None,
-        protocol=None,
         metrics={"numRemovedFiles": len(missing)},
         read=ReadSet(removed=frozenset(missing_adds["path"].to_pylist())),
     )

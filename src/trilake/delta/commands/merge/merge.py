@@ -250,9 +250,10 @@ class _ArrowMerge:
             alone = ~keys_mask(keys, here.keys)
             old = rows.filter(pa.array(alone))
             if old.num_rows:
-                yield from self._of_clauses(
-                    self.unmatched, group, some.files[alone], some.positions[alone], Rows(len(old), {"target": old})
-                )
+                targets = Rows(len(old), {"target": old})
+                chosen = choose(self.unmatched, targets)
+                files, positions = some.files[alone], some.positions[alone]
+                yield from self._of_clauses(self.unmatched, group, files, positions, targets, chosen)
 
     def _of_pairs(
         self, group: Sequence[ChangedFile], pairs: Pairs, rows: Rows, old: pa.Table | None
@@ -281,10 +282,8 @@ class _ArrowMerge:
         files: Indexes,
         positions: Positions,
         rows: Rows,
-        chosen: Indexes | None = None,
+        chosen: Indexes,
     ) -> Iterator[_ChangedRows]:
-        if chosen is None:
-            chosen = choose(clauses, rows)
         for number, clause in enumerate(clauses):
             which = np.flatnonzero(chosen == number)
             if len(which):

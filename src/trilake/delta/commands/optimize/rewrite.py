@@ -176,7 +176,7 @@ class Rewrite:
         return pa.Table.from_batches(in_turn(work.files, some, self.readers), narrow.schema)
 
 
-_End = type("_End", (), {})
+_END = object()
 
 
 def in_turn(
@@ -204,7 +204,7 @@ def in_turn(
             for batch in batches:
                 if not put(place, batch):
                     return
-            put(place, _End)
+            put(place, _END)
         except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
             put(place, e)
 
@@ -225,7 +225,7 @@ def in_turn(
                 if not queues:
                     return
                 place, _ = queues.popleft()
-                while (result := place.get()) is not _End:
+                while (result := place.get()) is not _END:
                     if isinstance(result, BaseException):
                         raise result
                     yield result
@@ -309,17 +309,14 @@ def _job(store: Store, snapshot: Snapshot, work: RewriteRequest) -> Rewrite:
         output=tuple(n for n in read.output if n not in partition),
     )
     files = rewrite_plan(snapshot, snapshot.engine.runtime.new_id())
+    configuration = files.configuration
     if work.metadata is not None:
         after = metadata_plan(work.metadata, snapshot.engine, snapshot.uri, snapshot.version)
-        files = replace(files, schema=replace(files.schema, fields=after.fields))
-        protocol = work.protocol or snapshot.protocol
-        files = replace(
-            files,
-            configuration=work.metadata.configuration,
-            materialized=writes_partition_columns(protocol, work.metadata.configuration),
-        )
+        configuration = work.metadata.configuration
+        materialized = writes_partition_columns(work.protocol or snapshot.protocol, configuration)
+        files = replace(files, schema=replace(files.schema, fields=after.fields), materialized=materialized)
     # Bins and rows per file determine the sizes; this limit is for data that grow when they are rewritten.
-    files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
+    files = replace(files, configuration={**configuration, "delta.targetFileSize": str(2 * work.limit)})
     readers = max(1, (os.cpu_count() or 1) // len(work.bins))
     return Rewrite(store, read, files, work.curve, work.memory, readers)
 

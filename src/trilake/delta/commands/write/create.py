@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -137,7 +137,7 @@ def with_rules(
         raise InvalidArgumentError(
             "identity_takes_values needs an identity column", help="leave it out, or pass identity"
         )
-    rules: dict[str, dict[str, Any]] = {}
+    ruled: dict[str, StructField] = {}
     kinds = (
         {n: {GENERATION_EXPRESSION: sql} for n, sql in generated.items()},
         {n: identity_metadata(start, step, explicit=explicit) for n, (start, step) in steps.items()},
@@ -158,18 +158,15 @@ def with_rules(
                 raise InvalidArgumentError(
                     f"the table has no column {name!r}", help=f"the columns are {', '.join(schema.names)}", column=name
                 )
-            if column.name in rules:
+            if column.name in ruled:
                 raise InvalidArgumentError(
                     f"column {column.name!r} has more than one rule for missing values",
                     help="make it a generated column, an identity column or a column with a default",
                     column=column.name,
                 )
-            rules[column.name] = metadata
-    return StructType(tuple(_with_rule(f, rules[f.name]) if f.name in rules else f for f in schema.fields))
-
-
-def _with_rule(f: StructField, rule: Mapping[str, Any]) -> StructField:
-    return replace(f, metadata={**{k: v for k, v in f.metadata.items() if k not in RULES}, **rule})
+            rest = {k: v for k, v in column.metadata.items() if k not in RULES}
+            ruled[column.name] = replace(column, metadata={**rest, **metadata})
+    return StructType(tuple(ruled.get(f.name, f) for f in schema.fields))
 
 
 def create_table(log: DeltaLog, table: TableDescription, *, mode: CreateMode = "create") -> CreateResult:
