@@ -134,7 +134,7 @@ def partitions(actions: Sequence[FileAction], to: Layout) -> list[tuple[Any, ...
         parse_values(pa.chunked_array([pa.array([a.partition.get(f.physical_name) for a in actions], pa.string())]), f)
         for f in to.partition
     )
-    return list(zip(*(_plain(c).to_pylist() for c in columns), strict=True))
+    return list(zip(*(_as_integers(c).to_pylist() for c in columns), strict=True))
 
 
 def data_files(actions: Sequence[FileAction], to: Layout, location: str) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def data_files(actions: Sequence[FileAction], to: Layout, location: str) -> list
     return [_data_file(a, values, to, location) for a, values in zip(actions, partitions(actions, to), strict=True)]
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _as_integers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_date32(column.type):
         return column.cast(pa.int32())
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column

@@ -231,10 +231,11 @@ class MetadataCommits(PublicNames):
         return self._once(change, snapshot)
 
     def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
-        snapshot, has_committed = self._snapshot(), False
+        snapshot = before = self._snapshot()
         row, removal = removable(snapshot.protocol, name, truncate_history=truncate_history)
         if removal.in_past is not None:
-            snapshot, has_committed = self._turned_off(snapshot, row, removal)
+            snapshot = self._turned_off(snapshot, row, removal)
+        has_committed = snapshot.version > before.version
         if truncate_history or has_committed:
             # Log cleanup can truncate history only at a checkpoint.
             write_checkpoint(self.log, snapshot, self.runtime)
@@ -282,8 +283,8 @@ class MetadataCommits(PublicNames):
             )
         return outcome
 
-    def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:
-        """Disable a feature and rewrite its files if that helps; return the table, and whether that took a commit."""
+    def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> Snapshot:
+        """Disable a feature and rewrite its files if that helps; return the table after these commits, if any."""
         before = snapshot.version
         for rewritten in (False, True):
             # Check the version on which the commit is based: a rename in between is a conflict.
@@ -299,16 +300,15 @@ class MetadataCommits(PublicNames):
                 break
             outcome = rewrite_files(self.log, snapshot, row, run=self.run)
             snapshot = snapshot if outcome is None else self.log.snapshot(outcome)
-        has_committed = snapshot.version > before
         if (
-            has_committed
+            snapshot.version > before
             and removal.in_past is not None
             and removal.in_past(past_of(self.log.parse(self.log.commits(snapshot.version))))
         ):
             # The newest commit is itself a trace, since it removed files with vectors: history can only end after it.
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
             snapshot = self.log.snapshot(self._commit(snapshot, same))
-        return snapshot, has_committed
+        return snapshot
 
 
 @dataclass(frozen=True)

@@ -252,15 +252,15 @@ def convert_to_delta(
 
 def _check_filled(schemas: Iterable[tuple[str, StructType]], filled: Mapping[str, str]) -> None:
     for key, schema in schemas:
-        lacking = {name: value for name, value in filled.items() if schema.find(name) is None}
-        for name, value in lacking.items():
-            raise SchemaMismatchError(
-                f"the rows of {key} have {value} in column {name}, which the file lacks; in a Delta table they would"
-                " have null",
-                help="rewrite the table first, for example with CREATE TABLE ... USING delta AS SELECT",
-                file=key,
-                column=name,
-            )
+        for name, value in filled.items():
+            if schema.find(name) is None:
+                raise SchemaMismatchError(
+                    f"the rows of {key} have {value} in column {name}, which the file lacks; in a Delta table they"
+                    " would have null",
+                    help="rewrite the table first, for example with CREATE TABLE ... USING delta AS SELECT",
+                    file=key,
+                    column=name,
+                )
 
 
 def _add(

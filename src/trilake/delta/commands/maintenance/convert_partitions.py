@@ -37,10 +37,10 @@ def unescape(string: str) -> str:
     >>> unescape("a%2Fb%3D %")
     'a/b= %'
     """
-    return _ESCAPED.sub(_plain, string) if "%" in string else string
+    return _ESCAPED.sub(_unescaped, string) if "%" in string else string
 
 
-def _plain(match: re.Match[str]) -> str:
+def _unescaped(match: re.Match[str]) -> str:
     data = bytes.fromhex(match[0].replace("%", ""))
     try:
         return data.decode()
@@ -191,7 +191,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
     try:
         typed_values = parse_values(pa.chunked_array([values]), field)
         if field.type.name == "timestamp" and timezone != "UTC":
-            typed_values = _local(values, timezone)
+            typed_values = _instants(values, timezone)
     except (CorruptLogError, pa.ArrowInvalid) as e:
         message = e.message if isinstance(e, CorruptLogError) else str(e)
         raise InvalidArgumentError(
@@ -204,7 +204,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
     return format_values(typed_values, field.type)
 
 
-def _local(values: pa.Array, timezone: str) -> pa.ChunkedArray:
+def _instants(values: pa.Array, timezone: str) -> pa.ChunkedArray:
     """Timestamps as instants; a timestamp without a zone is in ``timezone``."""
     zoned = pc.match_substring_regex(values, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
     plain = pc.if_else(zoned, None, values).cast(pa.timestamp("us"))

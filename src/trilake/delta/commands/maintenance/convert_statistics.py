@@ -81,26 +81,26 @@ def bulk_statistics(columns: Sequence[_Column], walked: FooterTable, numbers: Se
     """The statistics JSON of sound footers; ``None`` for those that Arrow must read."""
     which = np.asarray(numbers)
     rejected: set[int] = set()
-    said = [_stated(walked, which, column, rejected) for column in columns]
+    statistics = [_stated(walked, which, column, rejected) for column in columns]
     paths = [column.path for column in columns]
     rows = walked.rows[which].tolist()
     none: list[Any] = [()] * len(rows)
-    parts = (zip(*(column[part] for column in said), strict=True) if said else none for part in range(3))
+    parts = (zip(*(column[part] for column in statistics), strict=True) if statistics else none for part in range(3))
     for n, lows, highs, nulls in zip(range(len(rows)), *parts):
         if n in rejected:
             yield None
             continue
-        strings = {
+        stats = {
             "numRecords": rows[n],
             "minValues": _tree(paths, lows),
             "maxValues": _tree(paths, highs),
             "nullCount": _tree(paths, nulls),
         }
-        yield orjson.dumps(strings).decode()
+        yield orjson.dumps(stats).decode()
 
 
 #: Lower bounds, upper bounds and null counts of one column, ``None`` if unknown.
-_Said = tuple[list[Any], list[Any], list[Any]]
+_ColumnStatistics = tuple[list[Any], list[Any], list[Any]]
 
 
 def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, 
     return tree
 
 
-def _stated(walked: FooterTable, which: Places, column: _Column, rejected: set[int]) -> _Said:
+def _stated(walked: FooterTable, which: Places, column: _Column, rejected: set[int]) -> _ColumnStatistics:
     """Statistics of a column in some footers; adds the indexes of footers that only Arrow can read to ``rejected``."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]

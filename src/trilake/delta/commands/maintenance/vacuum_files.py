@@ -247,8 +247,8 @@ def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> I
         try:
             paths = pa.array(keys, pa.string())
         except UnicodeEncodeError:  # not a valid string, so no log names it: do not judge it here
-            strings = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
-            keys, sizes, times = zip(*strings, strict=True) if strings else ((), (), ())
+            rows = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
+            keys, sizes, times = zip(*rows, strict=True) if rows else ((), (), ())
             paths = pa.array(keys, pa.string())
         arrays = [paths, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())]
         yield pa.RecordBatch.from_arrays(arrays, schema=LISTING)

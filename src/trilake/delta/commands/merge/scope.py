@@ -93,10 +93,14 @@ class Scope:
         for node in _names(_parsed(sql)):
             parts = tuple(p.name for p in node.parts)
             if self._by_alias(parts) is None:
+                owners = self.names.owners(parts[0])
+                if not owners:
+                    raise self.names.unknown(parts, expression=sql[:200])
+                if len(owners) > 1:
+                    raise self.names.ambiguous(parts[0], expression=sql[:200])
                 start = node.parts[0].meta.get("start")
-                side = self._by_name(parts, sql)
                 assert start is not None
-                insert[int(start)] = quote_name(self.aliases[side]) + "."
+                insert[int(start)] = quote_name(self.aliases[owners[0]]) + "."
         for start in sorted(insert, reverse=True):
             sql = sql[:start] + insert[start] + sql[start:]
         return sql
@@ -109,14 +113,6 @@ class Scope:
             if parts[0].lower() == alias and any(n.lower() == name for n in schema.names):
                 return side
         return None
-
-    def _by_name(self, parts: tuple[str, ...], sql: str) -> Side:
-        owners = self.names.owners(parts[0])
-        if len(owners) == 1:
-            return owners[0]
-        if owners:
-            raise self.names.ambiguous(parts[0], expression=sql[:200])
-        raise self.names.unknown(parts, expression=sql[:200])
 
     def join(self, condition: str) -> Join:
         """Parse the join condition.
