@@ -90,7 +90,7 @@ def _execute(actor: Actor, op: Op) -> int:
     add = {"path": f"f{op.number}", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
     read = ReadSet(whole_table=op.kind == "change")
     plan = CommitPlan(operation="TEST", parameters={"writer": str(op.number)}, file_actions=[{"add": add}], read=read)
-    return commit(log, base, plan).version
+    return commit(log, base, plan)
 
 
 class _Scripted(World):

@@ -19,9 +19,8 @@ from trilake.storage.base import Store
 from trilake.table.data_files import FileFormat
 from trilake.table.registry import FormatRow
 
-#: A post-commit hook: called with a :class:`~trilake.delta.commit.transaction.CommitEvent`; returns the snapshot of the
-#: version if it computed one.
-CommitHook = Callable[[Any], Any]
+#: A post-commit hook: called with a :class:`~trilake.delta.commit.transaction.CommitEvent`.
+CommitHook = Callable[[Any], None]
 
 
 class Jobs(Protocol):

@@ -256,7 +256,7 @@ def _drop(
             metrics={"numRemovedFiles": garbage.num_rows},
             read=ReadSet(removed=frozenset(garbage["path"].to_pylist())),
         )
-        return commit(log, now, plan).version
+        return commit(log, now, plan)
 
     codes = _codes(findings)
     return PlannedStep(RepairStep(code, message, codes, tuple(paths), lost, needs="accept_loss"), apply)

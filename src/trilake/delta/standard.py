@@ -20,18 +20,17 @@ from trilake.table.registry import data_file_rows
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.optimize import AutoCompaction
     from trilake.delta.commit.transaction import CommitEvent
-    from trilake.delta.log.snapshot import Snapshot
     from trilake.storage.base import Store
 
 
 _log = logging.getLogger("trilake.delta")
 
 
-def maintain_log(event: CommitEvent) -> Snapshot | None:
+def maintain_log(event: CommitEvent) -> None:
     """See :func:`trilake.delta.commit.after_commit.maintain_log`."""
     from trilake.delta.commit import after_commit
 
-    return after_commit.maintain_log(event)
+    after_commit.maintain_log(event)
 
 
 def update_manifests(event: CommitEvent) -> None:

@@ -241,9 +241,9 @@ class Transaction:
             txns=self._txns,
             domains=self._domains,
         )
-        committed = commit(self.log, base, plan)
+        version = commit(self.log, base, plan)
         self._done = True
-        return committed.version
+        return version
 
     def _level(self) -> IsolationLevel:
         if self._isolation is not None:

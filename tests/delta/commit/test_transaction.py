@@ -201,7 +201,7 @@ def test_domain_metadata_is_set_and_removed() -> None:
     _write(store, properties={"delta.feature.domainMetadata": "supported"})
     log = DeltaLog(store, standard_engine())
     for version, value in ((1, "{}"), (2, None)):
-        assert commit(log, log.head(), CommitPlan("NOTE", {}, (), domains={"d": value})).version == version
+        assert commit(log, log.head(), CommitPlan("NOTE", {}, (), domains={"d": value})) == version
         assert log.snapshot().state.domains.get("d", {}).get("configuration") == value
 
 
@@ -450,7 +450,7 @@ def test_fixed_clock_and_ids_are_reproducible() -> None:
 def test_commit_without_files() -> None:
     log = log_of([])
     plan = CommitPlan("SET TRANSACTION", {}, [{"txn": {"appId": "s", "version": 3}}])
-    assert commit(log, log.snapshot(), plan).version == 1
+    assert commit(log, log.snapshot(), plan) == 1
     assert log.snapshot().state.txns["s"]["version"] == 3
     info = log.commit_info(1)
     assert info["isBlindAppend"] is False

@@ -37,14 +37,11 @@ COMPACTION_INTERVAL = "trilake.logCompactionInterval"
 _LITTLE_LOG = 256 * 1024
 
 
-def maintain_log(event: CommitEvent) -> Snapshot | None:
-    """Run due log maintenance after a commit; return the snapshot of its version if that was computed.
-
-    Never raises, since the commit stands.
-    """
+def maintain_log(event: CommitEvent) -> None:
+    """Run due log maintenance after a commit.  Never raises, since the commit stands."""
     log, base, version, runtime = event.log, event.base, event.version, event.log.engine.runtime
     if base is None:
-        return None
+        return
     policy = (base.properties.text(CHECKSUMS) or "checkpoint").lower()
     due = False
     with _Attempt(event, "checkpoint schedule"):
@@ -58,7 +55,7 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
                 interval = base.properties.number(COMPACTION_INTERVAL)
                 if interval > 1 and (version + 1) % interval == 0:
                     compact_log(log, version + 1 - interval, version)
-        return None
+        return
     current: Snapshot | PendingSnapshot | None = None
     with _Attempt(event, "checkpoint"):
         opened = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
@@ -66,7 +63,7 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
         totals = write_checkpoint(log, opened, runtime)
         current = opened
     if current is None:
-        return None
+        return
     if policy != "none":
         with _Attempt(event, "checksum"):
             if totals is not None:
@@ -78,7 +75,6 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
         with _Attempt(event, "log cleanup"):
             if expired(log, current, runtime) and (cleaned := cleanup_log(log, runtime)).keys:
                 _log.info("cleaned up %d log files of %s", len(cleaned.keys), log.store.uri)
-    return current if isinstance(current, Snapshot) else None
 
 
 class _Attempt:

@@ -33,7 +33,7 @@ from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check
 from trilake.delta.files.place import check_place
 from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.segment import commit_key
-from trilake.delta.log.snapshot import Head, Snapshot, State, apply_rare, empty_state
+from trilake.delta.log.snapshot import Head, State, apply_rare, empty_state
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import compat_versions, is_uniform
@@ -149,14 +149,6 @@ MAX_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)
-class Committed:
-    """A finished commit: its version, and its snapshot if that was computed."""
-
-    version: int
-    snapshot: Snapshot | None = None
-
-
-@dataclass(frozen=True)
 class _CommitBase:
     """The base of the next attempt: the previous version, its state and its ``commitInfo``."""
 
@@ -165,13 +157,14 @@ class _CommitBase:
     info: Mapping[str, Any] | None = None
 
 
-def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> Committed:
-    """Commit ``plan`` on top of ``base`` (``None`` to create the table); retry after winners that do not conflict.
+def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> int:
+    """Commit ``plan`` on top of ``base`` (``None`` to create the table); return the new version.
 
-    Raises a ``ConflictError`` if a winner conflicts or the table was dropped, ``TableExistsError`` if a new table
-    exists already, ``UnsupportedProtocolError`` if trilake could not write the resulting table,
-    ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` if the store cannot
-    tell whether the commit landed, and ``PostCommitHookError`` if the commit stands but the symlink manifests failed.
+    After winners that do not conflict, it tries again.  Raises a ``ConflictError`` if a winner conflicts or the
+    table was dropped, ``TableExistsError`` if a new table exists already, ``UnsupportedProtocolError`` if trilake
+    could not write the resulting table, ``InvalidArgumentError`` for columns with names of the change data feed,
+    ``UnknownOutcomeError`` if the store cannot tell whether the commit landed, and ``PostCommitHookError`` if the
+    commit stands but the symlink manifests failed.
     """
     runtime, hooks = log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
@@ -191,8 +184,9 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> Committed:
             assert metadata is not None
             domains = {**previous.state.domains, **plan.domain_actions}
             event = CommitEvent(log, base, plan, metadata, version, domains)
-            snapshots = [hook(event) for hook in hooks]
-            return Committed(version, next((s for s in snapshots if s is not None), None))
+            for hook in hooks:
+                hook(event)
+            return version
         if base is None:
             raise TableExistsError("another writer has just created the table", file=log.store.uri, version=0)
         previous = _past_winners(log, plan.complete_read, previous)

@@ -160,7 +160,7 @@ class MetadataCommits(PublicNames):
             read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
             domains=change.domains,
         )
-        return commit(self.log, base, plan).version
+        return commit(self.log, base, plan)
 
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.sql})"

@@ -77,7 +77,7 @@ def compute_statistics(
         # Do not add a file again that another writer has removed or changed.
         read=ReadSet(files=concurrent_paths, removed=concurrent_paths, isolation="Serializable"),
     )
-    return StatisticsResult(commit(log, now, plan).version, len(actions))
+    return StatisticsResult(commit(log, now, plan), len(actions))
 
 
 def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> None:

@@ -166,7 +166,7 @@ def clone(
     actions = [*(remove_action(row, now) for row in removed.to_pylist()), *files.adds]
     plan = _plan(source, name or place, base, metadata, protocol, actions, result)
     try:
-        return replace(result, version=commit(into, base, plan).version)
+        return replace(result, version=commit(into, base, plan))
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
         discard(into.store, files.unshared)
         if not (replace_target and isinstance(e, TableExistsError)):

@@ -305,7 +305,7 @@ def _plan(
 
 def _committed(log: DeltaLog, plan: CommitPlan, rows: int) -> ConvertResult:
     try:
-        version = commit(log, None, plan).version
+        version = commit(log, None, plan)
     except ForeignFilesError:
         raise
     except TableExistsError:

@@ -165,7 +165,7 @@ def restore(
         domains={} if clustering == clustering_configuration(base) else {DOMAIN: clustering},
         row_id_mark=row_tracking.high_water_mark(old.state) if tracked else -1,
     )
-    return replace(result, version=commit(log, base, plan).version)
+    return replace(result, version=commit(log, base, plan))
 
 
 def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:

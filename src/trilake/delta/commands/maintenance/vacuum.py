@@ -425,7 +425,7 @@ def delete_files(store: Store, files: pa.Table, run: Runner) -> None:
 
 def _record(log: DeltaLog, base: Head, operation: str, parameters: dict[str, Any], metrics: dict[str, int]) -> int:
     plan = CommitPlan(operation, parameters, (), metrics=metrics, read=ReadSet(isolation="SnapshotIsolation"))
-    return commit(log, base, plan).version
+    return commit(log, base, plan)
 
 
 def _record_end(log: DeltaLog, parameters: dict[str, Any], metrics: dict[str, int]) -> int | None:

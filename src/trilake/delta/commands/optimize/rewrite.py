@@ -394,7 +394,7 @@ def _commit(
             ),
         )
         try:
-            return replace(actions, version=commit(log, base, plan).version)
+            return replace(actions, version=commit(log, base, plan))
         except (
             ConcurrentDeleteReadError,
             ConcurrentDeleteDeleteError,

@@ -256,7 +256,7 @@ def commit_changes(
         txns={} if txn is None else dict([txn]),
     )
     try:
-        return commit(log, snapshot, plan).version
+        return commit(log, snapshot, plan)
     except (ConflictError, InvalidArgumentError):
         discard(log.store, actions, job_id)
         raise

@@ -282,7 +282,7 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
         read=ReadSet() if base is None else ReadSet(whole_table=True, removed=frozenset(base.adds["path"].to_pylist())),
         domains=domains,
     )
-    return commit(log, base, plan).version
+    return commit(log, base, plan)
 
 
 def described(

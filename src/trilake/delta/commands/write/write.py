@@ -397,7 +397,7 @@ def _commit_files(
     if base is not None and not replaced.actions and plan.metadata == base.metadata:
         rebase = IdentityRebase.of(log, plan.files, plan.metadata, parts)
     level = TableProperties(plan.metadata.configuration).isolation_level()
-    result = commit(
+    version = commit(
         log,
         base,
         CommitPlan(
@@ -423,7 +423,7 @@ def _commit_files(
             rebase=rebase,
         ),
     )
-    return WriteResult(result.version, len(adds), len(replaced.read.removed), rows, size)
+    return WriteResult(version, len(adds), len(replaced.read.removed), rows, size)
 
 
 def write_arrow(
