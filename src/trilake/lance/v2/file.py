@@ -39,12 +39,13 @@ class V2File(DataFileReader):
         self.container = container
         #: The file column of each field that has one, by field id.
         self.columns = columns
-        self._place = DESCRIPTION_V2 if container.version >= (2, 2) else DESCRIPTION
+        self._description = DESCRIPTION_V2 if container.version >= (2, 2) else DESCRIPTION
         #: Version of the file format, major and minor.
         self.version: tuple[int, int] = container.version
-        nodes = [tree(field, columns, self._place, schema) for field in schema.fields]
-        self.schema = LanceSchema(tuple(n.field for n in nodes if n is not None), schema.metadata)
-        self.batch_offsets = _parts(self._count([n for n in nodes if n is not None]), container.source.size)
+        trees = [tree(field, columns, self._description, schema) for field in schema.fields]
+        nodes = [node for node in trees if node is not None]
+        self.schema = LanceSchema(tuple(node.field for node in nodes), schema.metadata)
+        self.batch_offsets = _parts(self._count(nodes), container.source.size)
         self._opened: dict[tuple[int, pa.DataType], Column] = {}
         self._last: _Projection | None = None
 
@@ -96,7 +97,7 @@ class V2File(DataFileReader):
         last = self._last
         if last is not None and last.columns is columns:  # by identity: read after read passes the same object
             return last
-        trees = [tree(field, self.columns, self._place, self.schema) for field in columns.fields]
+        trees = [tree(field, self.columns, self._description, self.schema) for field in columns.fields]
         nodes = [node for node in trees if node is not None]
         arrow = pa.schema([node.arrow for node in nodes], dict(columns.metadata) or None)
         has_extensions = LanceSchema(tuple(node.field for node in nodes)).has_extensions

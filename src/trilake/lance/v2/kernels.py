@@ -379,7 +379,7 @@ def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
 
 
 @jit
-def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
+def _offsets_fit(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
     """Whether the offsets of a chunk ascend, and stay inside it."""
     if (count + 1) * width > size:
         return False
@@ -403,7 +403,7 @@ def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any
     v = 0
     o = 0
     for i in range(len(at)):
-        if not _offset_fits(data, at[i], size[i], counts[i], width) or v + counts[i] >= len(offsets):
+        if not _offsets_fit(data, at[i], size[i], counts[i], width) or v + counts[i] >= len(offsets):
             return i
         first = _number(data, at[i], width)
         base = o - first
@@ -424,7 +424,7 @@ def fsst_chunks(
     v = 0
     o = 0
     for i in range(len(at)):
-        if not _offset_fits(data, at[i], size[i], counts[i], width) or v + counts[i] >= len(offsets):
+        if not _offsets_fit(data, at[i], size[i], counts[i], width) or v + counts[i] >= len(offsets):
             return i
         p = at[i] + _number(data, at[i], width)
         for k in range(1, counts[i] + 1):

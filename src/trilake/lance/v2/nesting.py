@@ -65,13 +65,16 @@ class Node:
         return {column: factor * n for child in self.children for column, n in child.items.items()}
 
 
-def tree(field: Field, columns: Mapping[int, int], place: pa.DataType, file: LanceSchema) -> Node | None:
-    """Build the node of a field with the children that have file columns (by field id); ``None`` if there are none."""
+def tree(field: Field, columns: Mapping[int, int], description: pa.DataType, file: LanceSchema) -> Node | None:
+    """Build the node of a field with the children that have file columns (by field id); ``None`` if there are none.
+
+    ``description`` is the type of descriptions of blobs; ``file`` is a schema that has packed structs with all fields.
+    """
     if field.is_column:
         column = columns.get(field.id)
-        stored = place if field.is_blob else (file.by_id(field.id) or field).arrow_type
+        stored = description if field.is_blob else (file.by_id(field.id) or field).arrow_type
         return None if column is None else Node(field, "leaf", (), column, stored)
-    children = tuple(node for child in field.children if (node := tree(child, columns, place, file)) is not None)
+    children = tuple(node for child in field.children if (node := tree(child, columns, description, file)) is not None)
     if not children or (field.logical_type == "map" and len(children[0].children) != 2):
         return None
     kind = "struct"

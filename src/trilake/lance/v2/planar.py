@@ -194,7 +194,6 @@ def _numbers(encoding: Any, data: Any, count: int) -> Int64s:
 
 
 def _nulls(validity: Any, positions: Int64s, slots: int) -> Int64s:
-    """The slots that are null."""
     _check_positions(positions, slots)
     if validity.meaning == _NULLS:
         return positions

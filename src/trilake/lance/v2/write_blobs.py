@@ -97,6 +97,7 @@ class BlobWriter:
     def _placed_by_size(
         self, field: Field, parts: dict[str, Any], strings: Strings, sizes: Any, missing: Any
     ) -> pa.Array:
+        """Write small blobs to the data file, others to shared or separate side files; blobs at a URI stay there."""
         inline = whole_number(field.metadata, "blob-inline-size-threshold", 64 << 10)
         dedicated = whole_number(field.metadata, "blob-dedicated-size-threshold", 4 << 20)
         pack_file = whole_number(field.metadata, "blob-pack-file-size-threshold", 1 << 30)

@@ -220,7 +220,7 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
         case op.UpdateConfig() as update:
             return configured(newest, update)
         case op.DataReplacement(replacements):
-            return _with_files(newest, replacements)
+            return _with_replacements(newest, replacements)
         case op.UpdateBases(bases):
             return replace(newest, base_paths=_with_bases(newest, bases))
         case op.ReserveFragments(count):
@@ -408,7 +408,7 @@ def _encoded(metadata: Mapping[str, str]) -> dict[bytes, bytes]:
     return {k.encode(errors=ANY_BYTES): v.encode(errors=ANY_BYTES) for k, v in metadata.items()}
 
 
-def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) -> Manifest:
+def _with_replacements(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) -> Manifest:
     """Replace data files with the same fields."""
     new: dict[int, list[DataFile]] = {}
     for id, file in replacements:
