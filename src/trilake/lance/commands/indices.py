@@ -53,6 +53,8 @@ from trilake.lance.versions.manifest import (
     IndexMetadata,
 )
 
+_log = logging.getLogger("trilake.lance")
+
 
 def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> None:
     """Raise ``IndexExistsError`` if the name is taken, and ``UnknownColumnError`` if the column does not exist.
@@ -71,9 +73,6 @@ def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> 
             raise IndexExistsError(f"the index {name!r} already exists on another column", help="choose another name")
         if not replace:
             raise IndexExistsError(f"the index {name!r} already exists", help="pass replace=True")
-
-
-_log = logging.getLogger("trilake.lance")
 
 
 def find(snapshot: Snapshot, name: str) -> IndexMetadata:

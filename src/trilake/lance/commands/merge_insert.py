@@ -127,8 +127,7 @@ def merge_insert(
         return operation
 
     by_ids = snapshot.names_ids(snapshot.filter(what.delete_if))
-    changed = replanned_with_files(snapshot, plan, retries, by_ids=by_ids)
-    return changed, stats
+    return replanned_with_files(snapshot, plan, retries, by_ids=by_ids), stats
 
 
 def planned(

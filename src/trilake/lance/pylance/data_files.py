@@ -471,9 +471,14 @@ class LanceFileSession:
         max_page_bytes: int | None = None,
     ) -> LanceFileWriter:
         """Create a data file; parameters are those of :class:`LanceFileWriter`."""
-        options: dict[str, Any] = {"data_cache_bytes": data_cache_bytes, "max_page_bytes": max_page_bytes}
-        place = _PathInStore(self._store, path)
-        return LanceFileWriter(place, schema, version=version, keep_original_array=keep_original_array, **options)
+        return LanceFileWriter(
+            _PathInStore(self._store, path),
+            schema,
+            data_cache_bytes=data_cache_bytes,
+            version=version,
+            max_page_bytes=max_page_bytes,
+            keep_original_array=keep_original_array,
+        )
 
     def open_packed_blob_writer(self, path: str, blob_id: int) -> PackedBlobWriter:
         """Create a file for several blobs of the data file at ``path``."""

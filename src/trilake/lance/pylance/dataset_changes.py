@@ -190,10 +190,11 @@ class DatasetChanges(DatasetPart[D]):
         >>> ds.to_table()["double"].to_pylist()
         [2, 4, 6]
         """
-        options: dict[str, Any] = {"batch_size": batch_size, "nulls": self._dataset.nulls}
-        self._dataset.moved(
-            column_changes.add(self._dataset.snapshot, transforms, read_columns, reader_schema, **options)
+        snapshot, nulls = self._dataset.snapshot, self._dataset.nulls
+        wider = column_changes.add(
+            snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=nulls
         )
+        self._dataset.moved(wider)
         if isinstance(transforms, BatchUDF):
             transforms.forget()
 

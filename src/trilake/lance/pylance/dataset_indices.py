@@ -53,9 +53,11 @@ class DatasetIndices(DatasetPart[D]):
         kind, rows_per_zone = _kind(index_type, later)
         indices.scalar_kind(snapshot, kind)
         check_format(later, of="a scalar index")
-        options: dict[str, Any] = {"replace": replace, "with_rows": train, "rows_per_zone": rows_per_zone}
         column = vector_indices.only_column(column)
-        self._dataset.moved(indices.create_scalar_index(snapshot, column, kind, name, **options))
+        indexed = indices.create_scalar_index(
+            snapshot, column, kind, name, replace=replace, with_rows=train, rows_per_zone=rows_per_zone
+        )
+        self._dataset.moved(indexed)
 
     def create_index(
         self,
