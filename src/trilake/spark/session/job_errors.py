@@ -34,6 +34,8 @@ _INTERRUPTED = re.compile(
 )
 #: The string in a traceback by which Spark recognises an interrupted batch function.
 _STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the job: java.lang.InterruptedException"
+#: The error of a worker that cannot import trilake, or what its Spark extra requires.
+_NOT_INSTALLED = re.compile(r"^ModuleNotFoundError: No module named '(?:trilake|pyarrow)\b")
 #: The maximum length of a cause in a message.
 _MOST = 600
 
@@ -135,10 +137,12 @@ def job_error_of(
     error_of_trilake = error_of_task(cause)
     if error_of_trilake is not None:
         return error_of_trilake
-    help = f"fix the query or its data, then {again}" if _would_fail_again(cause) else again
-    error = WriteFailedError(
-        f"{what}. Cause: {short_cause(cause)}", help="; ".join(t for t in (help, cleanup) if t), file=file
-    )
+    short = short_cause(cause)
+    if _NOT_INSTALLED.match(short):
+        help = f"install trilake[spark], in the driver's release, for the Python of the executors, then {again}"
+    else:
+        help = f"fix the query or its data, then {again}" if _would_fail_again(cause) else again
+    error = WriteFailedError(f"{what}. Cause: {short}", help="; ".join(t for t in (help, cleanup) if t), file=file)
     if _INTERRUPTED.search(str(cause)):
         error.add_note(_STOPPED)
     return error

@@ -172,7 +172,8 @@ def checkpoint_of(options: Options) -> str:
     place = options.get("checkpointLocation")
     if not place:
         raise InvalidArgumentError(
-            "the sink needs the option checkpointLocation, because it cannot read the session's setting",
-            help='write .option("checkpointLocation", "/path/to/checkpoint")',
+            "the stream needs a checkpoint location",
+            help='write .option("checkpointLocation", "/path/to/checkpoint"), or set'
+            " spark.sql.streaming.checkpointLocation",
         )
     return place
