@@ -20,8 +20,8 @@ from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
-from trilake.delta.scan.scan import FileTask, metadata_plan
-from trilake.errors import InvalidArgumentError
+from trilake.delta.scan.scan import FileTask, metadata_plan, parse_table_filter
+from trilake.errors import InvalidArgumentError, MetadataChangedError
 from trilake.expr import Filter, parse_filter
 
 
@@ -48,34 +48,31 @@ NOTHING = Replaced(metrics={"numRemovedFiles": 0})
 def replace_files(
     log: DeltaLog,
     base: Snapshot,
+    request: WriteRequest,
     files: FilePlan,
     metadata: Metadata,
     adds: Sequence[Mapping[str, Any]],
     *,
-    where: Filter | None,
     matches: Matches | None,
-    dynamic: bool,
     run: Runner,
 ) -> Replaced:
-    """Find what the new files ``adds`` replace in ``base``.
+    """Find what the new files ``adds`` replace in ``base``: rows by predicate, ``matches``, partitions, or everything.
 
-    That is the rows for which ``where`` is true, or ``matches``; with ``dynamic`` the partitions of ``adds``, otherwise
-    everything.
+    Raises ``MetadataChangedError`` for a request that replaces matches, without these.
     """
+    if request.replace_matches is not None and matches is None:
+        raise MetadataChangedError(
+            "another writer has just created the table, so this write does not know which of its rows to replace",
+            help="repeat the write",
+            file=log.store.uri,
+        )
+    where = parse_table_filter(request.replace_where, base)
     if where is not None:
         found = find_rows(log, base, where, run=run)
         read = ReadSet(predicates=(PartitionPredicate.of(base, where),), files=found.paths(base))
         matches = Matches(found, read)
     if matches is None:
-        files_there, read = base.adds, ReadSet(whole_table=True)
-        if dynamic and base.metadata.partition_columns:  # only the written files show which partitions count as read
-            fields = partition_fields(base.schema, base.metadata.partition_columns)
-            partitions = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
-            same = PartitionKeys.of(files_there["partitionValues"], fields).among(partitions)
-            files_there, read = files_there.filter(pa.array(same)), ReadSet(partitions=(partitions,))
-        now, removed = log.engine.runtime.clock_ms(), frozenset(files_there["path"].to_pylist())
-        removes = tuple(remove_action(a, now) for a in files_there.to_pylist())
-        return Replaced(removes, replace(read, removed=removed), {"numRemovedFiles": len(removes)})
+        return _replace_whole_files(log, base, adds, dynamic=request.partition_overwrite == "dynamic")
     removal = remove_rows(
         log,
         base,
@@ -94,6 +91,20 @@ def replace_files(
     if removal.rows is not None:
         metrics["numDeletedRows"] = removal.rows
     return Replaced(tuple(actions), replace(matches.read, removed=removal.removed), metrics)
+
+
+def _replace_whole_files(
+    log: DeltaLog, base: Snapshot, adds: Sequence[Mapping[str, Any]], *, dynamic: bool
+) -> Replaced:
+    files, read = base.adds, ReadSet(whole_table=True)
+    if dynamic and base.metadata.partition_columns:  # only the written files show which partitions count as read
+        fields = partition_fields(base.schema, base.metadata.partition_columns)
+        partitions = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
+        same = PartitionKeys.of(files["partitionValues"], fields).among(partitions)
+        files, read = files.filter(pa.array(same)), ReadSet(partitions=(partitions,))
+    now, removed = log.engine.runtime.clock_ms(), frozenset(files["path"].to_pylist())
+    removes = tuple(remove_action(a, now) for a in files.to_pylist())
+    return Replaced(removes, replace(read, removed=removed), {"numRemovedFiles": len(removes)})
 
 
 def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:

@@ -55,7 +55,7 @@ from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.read import read_task
-from trilake.delta.scan.scan import FileTask, metadata_plan, parse_table_filter, read_schema
+from trilake.delta.scan.scan import FileTask, metadata_plan, read_schema
 from trilake.errors import (
     ConflictError,
     ForeignFilesError,
@@ -282,7 +282,10 @@ def finish_write(
     adds = [a for part in parts for a in part.actions]
     new: list[Mapping[str, Any]] = [{"add": a} for a in adds]
     try:
-        replaced = _replaced(log, plan, adds, matches, run)
+        replaced, base, request = NOTHING, plan.base, plan.request
+        if base is not None and request.replaces:
+            assert isinstance(base, Snapshot)
+            replaced = replace_files(log, base, request, plan.files, plan.metadata, adds, matches=matches, run=run)
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
@@ -318,37 +321,6 @@ def on_new_table(log: DeltaLog, plan: WritePlan) -> WritePlan:
             file=log.store.uri,
         )
     return replace(current, files=plan.files)
-
-
-def _replaced(
-    log: DeltaLog,
-    plan: WritePlan,
-    adds: Sequence[Mapping[str, Any]],
-    matches: Matches | None,
-    run: Runner,
-) -> Replaced:
-    base, request = plan.base, plan.request
-    if base is None or not request.replaces:
-        return NOTHING
-    assert isinstance(base, Snapshot)
-    if request.replace_matches is not None and matches is None:
-        raise MetadataChangedError(
-            "another writer has just created the table, so this write does not know which of its rows to replace",
-            help="repeat the write",
-            file=log.store.uri,
-        )
-    where = parse_table_filter(request.replace_where, base) if request.replace_where is not None else None
-    return replace_files(
-        log,
-        base,
-        plan.files,
-        plan.metadata,
-        adds,
-        where=where,
-        matches=matches,
-        dynamic=request.partition_overwrite == "dynamic",
-        run=run,
-    )
 
 
 def _parameters(plan: WritePlan) -> dict[str, Any]:
