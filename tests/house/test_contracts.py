@@ -52,7 +52,7 @@ def empty_house(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "import trilake.spark.delta.table",
             "The folders of spark import only from their left; its formats do not know each other",
         ),
-        ("spark/delta/read.py", "import trilake.spark.delta.table", "Spark's names of Delta stand on its jobs"),
+        ("spark/delta/reading/read.py", "import trilake.spark.delta.table", "Spark's names of Delta stand on its jobs"),
     ],
 )
 def test_contract_violation_is_reported(empty_house: Path, module: str, line: str, contract: str) -> None:

@@ -180,7 +180,7 @@ def explain(
     >>> print(plan.notes[0])
     read by Spark's native scan
     """
-    from trilake.spark.delta.read import explain_read
+    from trilake.spark.delta.reading.read import explain_read
     from trilake.spark.session.settings import session_options
 
     storage_options = session_options(spark, uri, storage_options)

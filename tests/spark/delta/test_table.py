@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import InvalidArgumentError, MissingFileError, TableNotFoundError
-from trilake.spark.delta import read as delta_read
 from trilake.spark.delta import row_addresses
+from trilake.spark.delta.reading import read as delta_read
 
 
 def plan(df: DataFrame) -> str:

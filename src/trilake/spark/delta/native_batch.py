@@ -36,8 +36,8 @@ from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.delta.stream.offset import StreamOffset
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import TrilakeError, WriteFailedError
-from trilake.spark.delta.read import files_obstacle
 from trilake.spark.delta.reading.native_files import task_files
+from trilake.spark.delta.reading.read import files_obstacle
 from trilake.spark.delta.stream import DeltaStreamReader, StreamPartition
 from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.scan import native_scan

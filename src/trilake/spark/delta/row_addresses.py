@@ -28,8 +28,8 @@ from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema, resolve_columns
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
-from trilake.spark.delta.read import scan_obstacle
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
+from trilake.spark.delta.reading.read import scan_obstacle
 from trilake.spark.scan.char_padding import with_padding
 from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.scan import native_frame

@@ -29,7 +29,7 @@ from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.merge.source import merge_request
 from trilake.spark.delta.names.catalogue import existing_delta_table, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
-from trilake.spark.delta.read import explain_read, read_dataframe, violation_finder
+from trilake.spark.delta.reading.read import explain_read, read_dataframe, violation_finder
 from trilake.spark.delta.row_changes import delete_rows, update_rows
 from trilake.spark.delta.settings import session_log
 from trilake.spark.delta.table_builder import DeltaTableBuilder

@@ -35,8 +35,8 @@ from trilake.delta.scan.changes import (
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, masked, stating
-from trilake.spark.delta.read import files_obstacle, read_dataframe
 from trilake.spark.delta.reading.native_files import task_files
+from trilake.spark.delta.reading.read import files_obstacle, read_dataframe
 from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import CHANGE_COLUMNS, FEED_RANGE, READ_OPTIONS, TrilakeDeltaDataSource, reads_feed
 from trilake.spark.live_frames.versions import ReadVersion, version_to_read

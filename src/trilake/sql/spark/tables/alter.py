@@ -11,7 +11,7 @@ from trilake.common.text import quote_parts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError, masked
 from trilake.spark.delta.names.entries import About, move_entry, permanent_entry, rename_entry
-from trilake.spark.delta.read import violation_finder
+from trilake.spark.delta.reading.read import violation_finder
 from trilake.spark.delta.storing.computed import judge_default
 from trilake.spark.delta.storing.store_assignment import is_case_sensitive
 from trilake.spark.session.runner import SparkRunner

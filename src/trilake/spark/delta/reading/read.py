@@ -1,9 +1,9 @@
 """A version of a Delta table as a DataFrame, in the first of these ways that is possible.
 
 * A data source that opens the newest version in each plan: for a stream that is joined with a table.
-* Spark's own scan of files that are listed when a query is planned (:func:`~.reading.listed_frames.late_frame`): for
+* Spark's own scan of files that are listed when a query is planned (:func:`~.listed_frames.late_frame`): for
   very large tables.
-* Spark's own scan of the files of the version (:func:`~.reading.listed_frames.listed_frame`).
+* Spark's own scan of the files of the version (:func:`~.listed_frames.listed_frame`).
 * A data source that reads through Arrow: for files that Spark cannot scan.
 
 :func:`files_obstacle` decides from the table's metadata and the session.  Some reasons, such as a file name that Spark
