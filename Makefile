@@ -20,6 +20,12 @@ $(LOCKED): requirements.lock pyproject.toml scripts/venv
 
 venv: $(LOCKED) ## Make or refresh .venv from the lock file (PYTHON=... chooses the interpreter)
 
+# The classes of Spark, for the many JVMs that tests start.
+CLASSES := $(VENV)/spark.jsa
+
+$(CLASSES): $(LOCKED) tests/jvm.py
+	@$(PY) -m tests.jvm $@
+
 demo: $(LOCKED) ## Run the main job: the flights of 2013 through Spark into a table and back
 	@$(PY) examples/flights.py
 
@@ -30,7 +36,7 @@ PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 test: $(LOCKED) ## Run the tests but the long ones (ARGS="tests/storage -k contract" for some of them)
 	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-m "not long" $(PARALLEL))
 
-long: $(LOCKED) ## Run the tests that take long: most on Spark, simulation, kills, damage, every block of the documentation
+long: $(LOCKED) $(CLASSES) ## Run the tests that take long: most on Spark, simulation, kills, damage, every block of the documentation
 	@$(PY) -m pytest -m long $(PARALLEL)
 
 lint: $(LOCKED) ## Check style and formatting
@@ -50,7 +56,7 @@ types: $(LOCKED) ## Check the types, strictly, those of the blocks in the docume
 contracts: $(LOCKED) ## Check that imports point one way through the layers
 	@$(VENV)/bin/lint-imports --no-cache
 
-doctest: $(LOCKED) ## Run the examples in the docstrings
+doctest: $(LOCKED) $(CLASSES) ## Run the examples in the docstrings
 	@$(PY) -m pytest -q --doctest-modules src --ignore src/trilake/lance/torch/data.py  # which needs torch
 
 docs: $(LOCKED) ## Build the documentation as a site, strictly, into build/site

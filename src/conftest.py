@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest.doctest import DoctestItem
 
+from tests import jvm
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,7 +30,7 @@ def spark_of_examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
     folder = tmp_path_factory.mktemp("examples")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)  # Java keeps to it, whatever Python does later
-        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it lives for seconds
+        patch.setenv("SPARK_SUBMIT_OPTS", jvm.options())
         conf: dict[str, Any] = {"spark.sql.warehouse.dir": (folder / "names").as_uri()}
         session = local_session("examples", cores=1, **conf)
     yield session, folder

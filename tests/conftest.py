@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import jvm
 from tests.s3_server import S3Server, s3_server
 from trilake.errors import TrilakeError
 from trilake.spark.session.java import find_java
@@ -28,9 +29,7 @@ QUICK_ON_SPARK = (
 )
 SOAK = os.environ.get("TRILAKE_SOAK", "") not in ("", "0")
 
-# Spark's processes are short-lived here: Java's C2 compiler would take two fifths of their CPU time, and its concurrent
-# garbage collector a seventh of the rest.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 
 # A deadline would fail tests on a busy machine.  CI tries the same examples every time, so that a failed run can be
