@@ -9,7 +9,7 @@ Anything unexpected raises :class:`NotSpliceable`: then all columns must be re-e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, NamedTuple
@@ -207,31 +207,27 @@ class SpliceWriter:
         parts = Parts(pa.BufferReader(new))
         if parts.rows != self._old.rows[group : group + 1]:
             raise NotSpliceable("the new columns have different row groups")
-        chunks, replaced = parts.chunks(0), dict[int, _Chunk]()
+        new_chunks, replaced = parts.chunks(0), dict[int, _Chunk]()
         with damage():
             for name, column in parts.columns.items():
                 old = self._old.columns.get(name)
                 alike = old is not None and same_values(old.element, column.element)
                 if old is None or old.leaf is None or column.leaf is None or not alike:
                     raise NotSpliceable(f"the values of column {name!r} are stored differently in the old file")
-                replaced[old.leaf] = chunks[column.leaf]
-        self._copy(group, replaced, memoryview(new))
-
-    def _copy(self, group: int, replaced: Mapping[int, _Chunk], source: memoryview) -> None:
+                replaced[old.leaf] = new_chunks[column.leaf]
         chunks = self._old.chunks(group)
         copied = self._old.stored([c for i, c in enumerate(chunks) if i not in replaced])
-        new_chunks, first, stored, plain = [], self.size, 0, 0
+        entries, first, stored, plain = [], self.size, 0, 0
         for i, chunk in enumerate(chunks):
-            other = replaced.get(i)
-            if other is None:
-                at = self._write(next(copied))
+            if i in replaced:
+                chunk = replaced[i]
+                data = new.slice(chunk.start, chunk.size)
             else:
-                at, chunk = self._write(source[other.start : other.start + other.size]), other
-            new_chunks.append(chunk.at(at))
+                data = next(copied)
+            entries.append(chunk.at(self._write(data)))
             stored, plain = stored + chunk.size, plain + chunk.plain_size
-        old = self._old.groups[group]
-        out = {1: struct_list(new_chunks), 2: number(plain), 5: number(first), 6: number(stored)}
-        out |= {key: old[key] for key in _KEPT_OF_GROUP if key in old}
+        out = {1: struct_list(entries), 2: number(plain), 5: number(first), 6: number(stored)}
+        out |= {key: value for key, value in self._old.groups[group].items() if key in _KEPT_OF_GROUP}
         self._groups.append(dict(sorted(out.items())))
 
     def close(self) -> int:

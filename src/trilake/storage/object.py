@@ -376,7 +376,7 @@ class ObjectStore(Store):
     # --- writing ---
 
     def put(self, key: str, data: bytes | pa.Buffer) -> None:
-        self._ask(lambda path: self._client.put(path, _view(data)), "write the object", key, write=True)
+        self._upload(key, _view(data))
 
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         path = self._root + check_key(key)
