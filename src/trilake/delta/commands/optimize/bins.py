@@ -232,16 +232,8 @@ def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
     # Files may keep row tracking columns, although these are not columns of the table.
     expected = StructType((*snapshot.schema.fields, *row_columns(snapshot)))
-
-    def has_more(schema: pa.Schema) -> bool:
-        for f, t in _pairs(pa.struct(list(schema)), expected, resolver):
-            if isinstance(t, StructType) and pa.types.is_struct(f):
-                matched = set(resolver.places(t.fields, list(f))) - {None}
-                if len(matched) < f.num_fields:
-                    return True
-        return False
-
-    return np.union1d(with_vectors, files_where(store, snapshot, has_more))
+    extra = files_where(store, snapshot, lambda s: _has_more(pa.struct(list(s)), expected, resolver))
+    return np.union1d(with_vectors, extra)
 
 
 def _pairs(file_type: pa.DataType, target: DataType, resolver: Resolver) -> Iterator[tuple[pa.DataType, DataType]]:
@@ -257,6 +249,15 @@ def _pairs(file_type: pa.DataType, target: DataType, resolver: Resolver) -> Iter
     elif isinstance(target, MapType) and pa.types.is_map(file_type):
         yield from _pairs(file_type.key_type, target.key, resolver)
         yield from _pairs(file_type.item_type, target.value, resolver)
+
+
+def _has_more(file_type: pa.DataType, target: StructType, resolver: Resolver) -> bool:
+    for f, t in _pairs(file_type, target, resolver):
+        if isinstance(t, StructType) and pa.types.is_struct(f):
+            matched = set(resolver.places(t.fields, list(f))) - {None}
+            if len(matched) < f.num_fields:
+                return True
+    return False
 
 
 def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
