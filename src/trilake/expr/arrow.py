@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import columns_help
 from trilake.errors import FilterError
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
@@ -62,7 +63,8 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
             f"column {missing[1]!r} not found in the table"
             if missing
             else f"Arrow cannot evaluate the filter: {message}",
-            help=f"the columns are {', '.join(table.schema.names)}; names in pyarrow expressions are case-sensitive",
+            help=columns_help(missing[1] if missing else "", table.schema.names)
+            + "; names in pyarrow expressions are case-sensitive",
             filter=str(expression),
         ) from error
     if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import mapped
 from trilake.common.runtime import Runtime
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr.views import plain_array
 
@@ -224,7 +225,7 @@ def check_columns(columns: list[str] | None, schema: pa.Schema, uri: str) -> lis
     if unknown or not columns:
         raise InvalidArgumentError(
             f"unknown column {', '.join(map(repr, unknown))}" if unknown else "columns must not be empty",
-            help=f"the columns are {', '.join(schema.names)}",
+            help=columns_help(unknown[0] if unknown else "", schema.names),
             file=uri,
         )
     return [by_name[c.lower()] for c in columns]

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import columns_help
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
@@ -66,9 +67,12 @@ def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, 
     for name in columns:
         f = schema.find(name)
         if f is None:
-            message = f"partition column {name!r} is not in the schema"
-            help = f"the columns are {', '.join(schema.names)}"
-            raise InvalidArgumentError(message, help=help, column=name, condition="DELTA_PARTITION_COLUMN_NOT_FOUND")
+            raise InvalidArgumentError(
+                f"partition column {name!r} is not in the schema",
+                help=columns_help(name, schema.names),
+                column=name,
+                condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
+            )
         if not can_partition(f.type):
             message = f"a table cannot be partitioned by a column of type {f.type}"
             raise InvalidArgumentError(message, column=f.name, condition="DELTA_INVALID_PARTITION_COLUMN_TYPE")

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from trilake.common.text import columns_help
 from trilake.delta.protocol.arrow_types import is_mixed, is_variant, notes_of, primitive_name, spatial_name
 from trilake.delta.protocol.primitives import PRIMITIVES, USER_DEFINED, TypeTraits, traits_of
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
@@ -248,7 +249,7 @@ class StructType:
         f = self.find(name)
         if f is None:
             raise SchemaMismatchError(
-                f"the table has no column {name!r}", help=f"the columns are {', '.join(self.names)}", column=name
+                f"the table has no column {name!r}", help=columns_help(name, self.names), column=name
             )
         return f
 

@@ -226,7 +226,7 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
         if other is None:
             raise SchemaMismatchError(
                 f"the table has no column {format_path((*parent, position.after))}, after which to place the column",
-                help=f"the columns are {', '.join(f.name for f in fields)}",
+                help=columns_help(position.after, [f.name for f in fields]),
                 column=position.after,
                 condition="FIELD_NOT_FOUND",
             )

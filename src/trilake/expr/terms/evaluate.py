@@ -12,6 +12,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import columns_help
 from trilake.errors import FilterError
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import engine
@@ -64,7 +65,7 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
     if len(index) != 1:
         raise FilterError(
             f"column {path[0]!r} {f'occurs {len(index)} times' if index else 'not found'} in the rows",
-            help=f"the columns are {', '.join(table.schema.names)}",
+            help=columns_help(path[0], table.schema.names),
             column=path[0],
         )
     values = table.column(index[0])

@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trilake.common.text import quote_name
+from trilake.common.text import columns_help, quote_name
 from trilake.delta.commands.merge.clauses import Clause
 from trilake.delta.commands.rows.row_changes import FoundRows
 from trilake.delta.commands.write.overwrite import Matches, settled_overwrite
@@ -254,7 +254,7 @@ def _check_columns(columns: Sequence[str], rows: DataFrame, snapshot: Snapshot, 
             if column.lower() not in places[side]:
                 raise InvalidArgumentError(
                     f"replaceUsing: column {column!r} not found in the {side}",
-                    help=f"the columns are {', '.join(names)}",
+                    help=columns_help(column, names),
                     condition="UNRESOLVED_INSERT_REPLACE_USING_COLUMN",
                 )
         if not by_name and len({at[column.lower()] for at in places.values()}) > 1:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from trilake.common.runtime import Runtime
+from trilake.common.text import columns_help
 from trilake.delta.standard import standard_engine
 from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError, TrilakeError
@@ -403,7 +404,7 @@ def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[st
         if name.lower() not in by_lower:
             raise SchemaMismatchError(
                 f"column {name!r} not found in the dataset",
-                help=f"the columns are {', '.join(schema.names)}",
+                help=columns_help(name, schema.names),
                 file=uri,
                 column=name,
             )

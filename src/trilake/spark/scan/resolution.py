@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trilake.common.text import split_parts
+from trilake.common.text import columns_help, split_parts
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect, without_echo
@@ -22,8 +22,6 @@ _log = logging.getLogger("trilake.spark")
 
 #: Where the message proper of an error ends.
 _BEHIND = re.compile(r"\.?\s*SQLSTATE: |; line \d+ pos \d+|;\n")
-#: The most column names in a message.
-_MOST_NAMES = 50
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def column_errors(
         what = (
             f"several columns are named {name!r}" if unresolved.ambiguous else f"column {name!r} not found in the table"
         )
-        return kind(what, help=f"the columns are {', '.join(columns[:_MOST_NAMES])}", column=name)
+        return kind(what, help=columns_help("" if unresolved.ambiguous else name, columns), column=name)
 
     return explain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trilake.common.text import plural, quote_name
+from trilake.common.text import columns_help, plural, quote_name
 from trilake.delta.commands.merge.clauses import Action, Kind
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import format_path
@@ -175,7 +175,7 @@ def expected_columns(
         if field is None:
             raise SchemaMismatchError(
                 f"column {name} not found in {display_name}",
-                help=f"the columns are {', '.join(schema.names)}",
+                help=columns_help(name, schema.names),
                 file=path,
                 column=name,
                 condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from trilake.common.text import quote_name
+from trilake.common.text import columns_help, quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem, spans
 from trilake.sql.parser.edits import Edit, Edited
@@ -139,7 +139,7 @@ def by_column(
         elif name in columns:
             raise SchemaMismatchError(
                 f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] column {token.name} not found in the view",
-                help=f"the columns are {', '.join(view_columns)}",
+                help=columns_help(token.name, view_columns),
                 column=token.name,
             )
     return Edited.of(sql, edits).sql

@@ -21,7 +21,7 @@ from trilake.common.arguments import checked
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
 from trilake.common.runtime import SYSTEM_RUNTIME
-from trilake.common.text import plural
+from trilake.common.text import columns_help, plural
 from trilake.common.timestamps import TimestampLike
 from trilake.errors import (
     ChecksumMismatchError,
@@ -380,7 +380,7 @@ def begin(store: Store, source: Source, request: TargetRequest) -> Target:
     if unknown:
         raise InvalidArgumentError(
             f"partition_by: column {', '.join(map(repr, unknown))} not found in the rows",
-            help=f"the columns are {', '.join(source.schema.names)}",
+            help=columns_help(unknown[0], source.schema.names),
         )
     current = format_at(store)
     if current is not None and current != request.format:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 from trilake.trevni.blocks import layout, order
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
@@ -150,7 +151,7 @@ class SchemaColumns:
         if unknown:
             raise InvalidArgumentError(
                 f"columns with options not found in the file: {', '.join(map(repr, unknown))}",
-                help=f"the columns are {', '.join(sorted(self._names))}",
+                help=columns_help(unknown[0], sorted(self._names)),
             )
 
 

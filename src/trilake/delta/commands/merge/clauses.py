@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+from trilake.common.text import columns_help
 from trilake.delta.metadata.write_schema import no_place_for_rows
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructField, StructType
@@ -218,7 +219,7 @@ def resolve(
         if unknown:
             raise InvalidArgumentError(
                 f"{clause} excludes {', '.join(unknown)}, which neither the table nor the source has",
-                help=f"the columns are {', '.join(table.names)}",
+                help=columns_help(unknown[0], [*table.names, *source.names]),
                 column=unknown[0],
             )
         for f in table.fields:
@@ -348,9 +349,9 @@ def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
         field = here.find(part)
         if field is None:
             raise InvalidArgumentError(
-                f"cannot resolve {format_path(path)} in {clause} given columns {', '.join(here.names)}",
-                help="assign columns of the target table; with schema evolution, also those that the source has under"
-                " the same name",
+                f"cannot resolve {format_path(path)} in {clause}",
+                help=f"assign columns of the target: {columns_help(part, here.names)}; with schema evolution, also"
+                " those that the source has under the same name",
                 column=format_path(path),
                 condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )

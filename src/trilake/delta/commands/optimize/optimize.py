@@ -23,7 +23,7 @@ import orjson
 import pyarrow.compute as pc
 
 from trilake.common.display import Displayed
-from trilake.common.text import format_size, plural
+from trilake.common.text import columns_help, format_size, plural
 from trilake.delta.commands.optimize.bins import (
     COLUMNS,
     CURVE,
@@ -348,7 +348,7 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
         if not fields:
             raise InvalidArgumentError(
                 f"Z-Ordering column {column} does not exist in data schema",
-                help=f"the columns are {', '.join(f.name for f in snapshot.schema.fields)}",
+                help=columns_help(column, snapshot.schema.names),
                 column=column,
                 condition="DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
             )

@@ -14,6 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 from trilake.common.display import Displayed
+from trilake.common.text import columns_help
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.engine import Engine
@@ -156,7 +157,7 @@ def with_rules(
             column = schema.find(name)
             if column is None:
                 raise InvalidArgumentError(
-                    f"the table has no column {name!r}", help=f"the columns are {', '.join(schema.names)}", column=name
+                    f"the table has no column {name!r}", help=columns_help(name, schema.names), column=name
                 )
             if column.name in ruled:
                 raise InvalidArgumentError(
