@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import unquote
@@ -98,54 +98,59 @@ def write_dataframe(
     the table, if it was opened already; ``decided`` are options that override the session's settings; ``source`` are
     the rows with the caller's names of columns, which conditions of the request use.  Raises ``WriteFailedError`` if a
     task fails: nothing is committed, and the error says which files remain."""
-    store = session_options(df.sparkSession, uri, store)
-    log = session_log(df.sparkSession, open_store(uri, store))
-    request = with_session(df.sparkSession, request, decided=decided)
-    txn = session_transaction(df.sparkSession) if request.txn is None else None
+    spark = df.sparkSession
+    store = session_options(spark, uri, store)
+    log = session_log(spark, open_store(uri, store))
+    request = with_session(spark, request, decided=decided)
+    txn = session_transaction(spark) if request.txn is None else None
     if txn is not None:
         request = replace(request, txn=txn)
     reads = own_reads(df, log.store.uri)
-    if reads.version is not None and seen is None and request.replaces:
-        # The rows belong to that version: check later commits for conflicts before replacing their rows.
-        seen = log.snapshot(reads.version)
-        if _replaces_all(seen, request, uri) and log.head().version > reads.version:
-            request = replace(request, isolation="Serializable")  # rows that concurrent appends add must not stay
-    zoned = not is_utc(df.sparkSession)
-    if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
-        with suppress(TableNotFoundError):  # a new table
-            seen = log.snapshot() if seen is None else seen
-        schema = request.schema if seen is None else seen.schema
-        where = plain_text(df.sparkSession, request.replace_where, schema)
-        with quoted_plainly(df.sparkSession):
-            where = predicate_in_utc(df.sparkSession, where, schema)
-        request = replace(request, replace_where=where)
-    plan = plan_write(log, request, spark=True, zoned=zoned, seen=seen)
+    request, seen = _isolated(request, log, seen, reads.version)
+    request, seen = _with_predicate_in_utc(spark, request, log, seen)
+    plan = plan_write(log, request, spark=True, zoned=not is_utc(spark), seen=seen)
     if plan.nothing:
-        settle(df.sparkSession, txn)
+        settle(spark, txn)
         return finish_write(log, plan, [])
     with _matches(df, source, log, plan, finish) as (df, finish):
         try:
-            if here is not None and (plan.files.rules is not None and bool(plan.files.rules.needs_spark)):
-                df, here = arrow_frame(df.sparkSession, here, df.schema), None
             with without_echo(), reads.watched() as read:
-                rows = _computed(with_a_column(df), plan.files)
-                here = rows_on_driver(rows) if here is None else here
-                if here is not None:
-                    written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
-                else:
-                    together = wants_rebalance(df.sparkSession, request, plan.metadata)
-                    if together:
-                        rows = rebalanced(rows, plan.files.partition_columns)
-                    with right_sizes(df.sparkSession) if together else nullcontext():
-                        written = _write(rows, uri, store, log, plan.files)
+                written = _write_rows(df, here, uri, store, log, plan)
                 plan = replace(plan, read=read())
         except TrilakeError:
             raise  # a problem with the rows; no files remain
         except Exception as e:  # noqa: BLE001 - any error of a failed job
             raise failed_job(e, log, plan.files.job_id, "write") from None
-        result = finish(log, plan, written, run=SparkRunner(df.sparkSession))
-        settle(df.sparkSession, txn)
+        result = finish(log, plan, written, run=SparkRunner(spark))
+        settle(spark, txn)
         return result
+
+
+def _isolated(
+    request: WriteRequest, log: DeltaLog, seen: Head | None, read_version: int | None
+) -> tuple[WriteRequest, Head | None]:
+    """Base a replacement on the version that its rows were read from: later commits may conflict with it."""
+    if read_version is None or seen is not None or not request.replaces:
+        return request, seen
+    seen = log.snapshot(read_version)
+    if _replaces_all(seen, request, log.store.uri) and log.head().version > read_version:
+        request = replace(request, isolation="Serializable")  # rows that concurrent appends add must not stay
+    return request, seen
+
+
+def _with_predicate_in_utc(
+    spark: SparkSession, request: WriteRequest, log: DeltaLog, seen: Head | None
+) -> tuple[WriteRequest, Head | None]:
+    """Translate the predicate of an overwrite from the session's time zone and its way to quote names."""
+    if request.replace_where is None or (is_utc(spark) and reads_quotes_plainly(spark)):
+        return request, seen
+    with suppress(TableNotFoundError):  # a new table
+        seen = log.snapshot() if seen is None else seen
+    schema = request.schema if seen is None else seen.schema
+    where = plain_text(spark, request.replace_where, schema)
+    with quoted_plainly(spark):
+        where = predicate_in_utc(spark, where, schema)
+    return replace(request, replace_where=where), seen
 
 
 @contextmanager
@@ -162,7 +167,26 @@ def _matches(
         yield rows if source is None else df, partial(finish_write, matches=matches)
 
 
-def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:
+def _write_rows(
+    df: DataFrame, here: pa.Table | None, uri: str, store: Mapping[str, str], log: DeltaLog, plan: WritePlan
+) -> list[WrittenFiles]:
+    """Write the rows in this process, if the driver has them (``here``), or as a job."""
+    spark, files = df.sparkSession, plan.files
+    if here is not None and files.rules is not None and files.rules.needs_spark:
+        df, here = arrow_frame(spark, here, df.schema), None
+    rows = _computed(with_a_column(df), files)
+    here = rows_on_driver(rows) if here is None else here
+    if here is not None:
+        return [write_files(log.store, files, here.to_batches(), tasks=1)]
+    if not wants_rebalance(spark, plan.request, plan.metadata):
+        return _write_job(rows, uri, store, log, files)
+    with right_sizes(spark):
+        return _write_job(rebalanced(rows, files.partition_columns), uri, store, log, files)
+
+
+def _write_job(
+    rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan
+) -> list[WrittenFiles]:
     obstacle = native_write_obstacle(rows, log.store, files)
     if obstacle is None:
         return [write_natively(rows, log.store, files)]
