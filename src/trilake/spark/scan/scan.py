@@ -195,32 +195,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     rules = FloatRules.of(files)
     options = read_options(files, rules, hive=folders is not None)
 
-    def of_files(positions: Integers | None) -> tuple[DataFrame, int]:
-        paths, sizes, times = files.paths, files.sizes, modified
-        if positions is not None:
-            at = pa.array(positions)
-            paths, sizes, times = paths.take(at), sizes.take(at), times[positions]
-        listing = manifest(paths, sound_sizes(paths, sizes), times)
-        return base_frame(spark, listing, files.provider, schema, options), len(listing)
-
-    base: DataFrame | None = None
-    size = 0
-    if files.prune is not None and len(files.paths) > 1:
-        total = int(pc.sum(files.sizes).as_py() or 0)
-        base = planned_frame(
-            spark,
-            hadoop_uri(files.root),
-            len(files.paths),
-            total,
-            lambda at: of_files(at)[0],
-            files.prune,
-            required,
-            files.reads,
-        )
-        size = len(files.paths) * _LINE
-    if base is None:
-        base, size = of_files(None)
-        base = _without_nulls(spark, base, required)
+    base, size = _base_of(spark, files, modified, schema, required, options)
     stored = base
     sources = {**read, **inferred}
     columns = rules.columns(sources, read)
@@ -246,6 +221,43 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     deleted = sum(map(len, files.vectors.values()))
     count = RowCount(stored, deleted) if deleted and not files.vectors_select else None
     return NativeScan(base, columns, sources, place, size, files.id_mode, metadata, count, files.reads)
+
+
+def _base_of(
+    spark: SparkSession,
+    files: NativeFiles,
+    modified: Integers,
+    schema: T.StructType,
+    required: Collection[str],
+    options: Mapping[str, str],
+) -> tuple[DataFrame, int]:
+    """Spark's scan of the files, which are chosen when Spark plans a query if the session supports that; and the
+    approximate bytes that Spark keeps."""
+
+    def of_files(positions: Integers | None) -> tuple[DataFrame, int]:
+        paths, sizes, times = files.paths, files.sizes, modified
+        if positions is not None:
+            at = pa.array(positions)
+            paths, sizes, times = paths.take(at), sizes.take(at), times[positions]
+        listing = manifest(paths, sound_sizes(paths, sizes), times)
+        return base_frame(spark, listing, files.provider, schema, options), len(listing)
+
+    if files.prune is not None and len(files.paths) > 1:
+        total = int(pc.sum(files.sizes).as_py() or 0)
+        base = planned_frame(
+            spark,
+            hadoop_uri(files.root),
+            len(files.paths),
+            total,
+            lambda at: of_files(at)[0],
+            files.prune,
+            required,
+            files.reads,
+        )
+        if base is not None:
+            return base, len(files.paths) * _LINE
+    base, size = of_files(None)
+    return _without_nulls(spark, base, required), size
 
 
 @dataclass(frozen=True)
