@@ -156,7 +156,7 @@ class Table(PublicNames, ABC):
         >>> trilake.open("memory://doc-to-arrow").to_arrow(["s"], "id >= 2").to_pydict()
         {'s': ['b', 'c']}
         """
-        schema = self.schema if columns is None else self.projected_schema(columns)
+        schema = self.projected_schema(columns)
         return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
 
     def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
@@ -170,7 +170,7 @@ class Table(PublicNames, ABC):
         >>> reader.schema.names, reader.read_all().num_rows
         (['n'], 3)
         """
-        schema = self.schema if columns is None else self.projected_schema(columns)
+        schema = self.projected_schema(columns)
         return pa.RecordBatchReader.from_batches(schema, self.to_batches(columns, filter))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -192,7 +192,7 @@ class Table(PublicNames, ABC):
         2
         """
         remaining = min(count("rows", rows), 2**62)
-        schema = self.schema if columns is None else self.projected_schema(columns)
+        schema = self.projected_schema(columns)
         head_batches: list[pa.RecordBatch] = []
         if remaining:
             for batch in self.to_batches(columns, filter):
@@ -372,8 +372,9 @@ class Table(PublicNames, ABC):
         columns = table_of(("column", "type"), ((f.name, f.type) for f in self.schema))
         return f"<div><b>{self.format.title()} table</b> <code>{text_of(masked(self.uri))}</code>{at}{columns}</div>"
 
-    def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The schema of ``columns``; names are resolved ignoring case and keep the table's spelling.
+    def projected_schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The schema of ``columns``, of all columns for ``None``; names are resolved ignoring case and keep the table's
+        spelling.
 
         Raises ``InvalidArgumentError`` for an unknown column.
 
@@ -382,6 +383,8 @@ class Table(PublicNames, ABC):
         >>> trilake.open("memory://doc-projected").projected_schema(["id"]).names
         ['Id']
         """
+        if columns is None:
+            return self.schema
         by_name = {f.name.lower(): f for f in self.schema}
         unknown = [c for c in columns if c.lower() not in by_name]
         if unknown:

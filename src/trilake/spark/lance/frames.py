@@ -42,7 +42,7 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows of a version for which ``filter`` is true, projected to ``columns``; a SQL filter selects fragments and
     row groups."""
-    output = table.schema if columns is None else table.projected_schema(columns)
+    output = table.projected_schema(columns)
     names = ml_vectors.vector_columns((options or {}).get("mlVectors"), output)
     if names and not (filter is None or isinstance(filter, str)):
         raise InvalidArgumentError("with mlVectors, a filter must be SQL", help='write it as "n > 5"')

@@ -46,7 +46,7 @@ class SparkTrevniFormat(SparkFormat):
         newest: bool = False,
     ) -> DataFrame:
         assert isinstance(table, TrevniTable)
-        output = table.schema if columns is None else table.projected_schema(columns)
+        output = table.projected_schema(columns)
         row_schema = rows_schema(output, table.uri)
         return filtered_frame(spark, TrilakeTrevniDataSource, table, filter, options or {}, output, row_schema)
 

@@ -188,7 +188,7 @@ class TrevniTable(Table):
         """Yield the rows as batches; a few splits are read in parallel, and only these are in memory."""
         schema = self.schema
         bound = self._bound(filter)
-        names = schema.names if columns is None else self.projected_schema(columns).names
+        names = self.projected_schema(columns).names
         splits = self.splits(filter, size=_READ_SPLIT)
 
         def read(split: Split) -> list[pa.RecordBatch]:
