@@ -139,7 +139,7 @@ def by_column(
         elif name in columns:
             raise SchemaMismatchError(
                 f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] column {token.name} not found in the view",
-                help=columns_help(token.name, view_columns),
+                help=columns_help(token.name, list(view_columns)),
                 column=token.name,
             )
     return Edited.of(sql, edits).sql

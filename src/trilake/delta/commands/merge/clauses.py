@@ -350,8 +350,7 @@ def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
         if field is None:
             raise InvalidArgumentError(
                 f"cannot resolve {format_path(path)} in {clause}",
-                help=f"assign columns of the target: {columns_help(part, here.names)}; with schema evolution, also"
-                " those that the source has under the same name",
+                help=f"{columns_help(part, here.names)}; with schema evolution, columns of the source are added",
                 column=format_path(path),
                 condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
             )
