@@ -90,10 +90,17 @@ class DatasetIndices(DatasetPart[D]):
         """
         train, dataset = more.pop("train", None), self._dataset
         train = train is None or flag("train", train)
-        options = vector_indices.checked_options(more, metric, accelerator)
-        options |= {"name": name, "replace": replace, "num_partitions": num_partitions}
-        options |= {"num_sub_vectors": num_sub_vectors, "ivf_centroids": ivf_centroids}
-        plan = vector_indices.plan_index(dataset.snapshot, column, index_type, **options)
+        plan = vector_indices.plan_index(
+            dataset.snapshot,
+            column,
+            index_type,
+            name,
+            replace=replace,
+            num_partitions=num_partitions,
+            num_sub_vectors=num_sub_vectors,
+            ivf_centroids=ivf_centroids,
+            **vector_indices.checked_options(more, metric, accelerator),
+        )
         snapshot = vector_indices.create_vector_index(dataset.snapshot, plan, train=train)
         dataset.moved(snapshot)
         return dataset._beside(Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size))
@@ -141,10 +148,18 @@ class DatasetIndices(DatasetPart[D]):
         index_type, rows_per_zone = _kind(index_type, more)
         column, snapshot = vector_indices.only_column(column), self._dataset.snapshot
         if index_type.upper().startswith("IVF"):
-            options = vector_indices.checked_options(more, metric, accelerator)
-            options |= {"name": name, "replace": replace, "num_partitions": num_partitions}
-            options |= {"num_sub_vectors": num_sub_vectors, "ivf_centroids": ivf_centroids, "pq_codebook": pq_codebook}
-            plan = vector_indices.plan_index(snapshot, column, index_type, **options)
+            plan = vector_indices.plan_index(
+                snapshot,
+                column,
+                index_type,
+                name,
+                replace=replace,
+                num_partitions=num_partitions,
+                num_sub_vectors=num_sub_vectors,
+                ivf_centroids=ivf_centroids,
+                pq_codebook=pq_codebook,
+                **vector_indices.checked_options(more, metric, accelerator),
+            )
             return Index.of(index_segments.build_vector(snapshot, plan, fragment_ids))
         check_format(more, of="a scalar index")
         return Index.of(index_segments.build_scalar(snapshot, column, index_type, name, fragment_ids, rows_per_zone))
