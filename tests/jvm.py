@@ -1,7 +1,7 @@
 """Options of the JVMs that tests start.
 
 Spark's processes are short-lived in tests.  Java's C2 compiler would take two fifths of their processor time, and its
-concurrent garbage collector a seventh of the rest.  Of what is left, half loads and checks classes:
+concurrent garbage collector a seventh of the rest.  Of what is left, almost half loads and checks classes:
 ``python -m tests.jvm FILE``, which ``make`` runs, writes these to an archive, which later JVMs map into memory.  A JVM
 ignores the archive of another Java or another Spark.
 """
