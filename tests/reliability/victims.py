@@ -345,7 +345,11 @@ def load() -> None:
     """Import all modules and compile kernels for victims, but start no library that does not survive a fork."""
     import duckdb
 
+    from trilake.trevni.tables import row_groups
+
     del duckdb
+    # Whoever began a job that does not end is dead: do not wait for it as for a job of another machine.
+    row_groups.PATIENCE_S = 0.5
     for name in _PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
