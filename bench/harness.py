@@ -273,13 +273,17 @@ def run(
 
 def _time(contender: Contender, clock: Callable[[], float]) -> tuple[float, object]:
     prepared(contender)
-    # Collect garbage outside of the timing, and exclude objects of earlier benchmarks from collection.
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+    collect_garbage()
     begin = clock()
     answer = contender.run()
     return clock() - begin, answer
+
+
+def collect_garbage() -> None:
+    """Collect garbage, outside of the timing, and exclude what is left from collections within it."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def contender_of(benchmark: Benchmark, name: str) -> Contender:

@@ -28,7 +28,7 @@ def _damage(seed: int, *kinds: str) -> dict[str, Any]:
 
 
 #: Damages per decoder in CI and per kind in the soak, and the first seed.
-COUNT, LONG = 1_000, int(os.environ.get("TRILAKE_FUZZ", "20000"))
+COUNT, LONG = 500, int(os.environ.get("TRILAKE_FUZZ", "20000"))
 #: Damages that cost two to three times as much: they read a Parquet checkpoint, or the log with DuckDB.
 COSTLY = ("last-checkpoint", "last-checkpoint-values", "many-values", "many-statistics")
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "1000000"))

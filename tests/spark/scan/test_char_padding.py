@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from tests.conftest import SOAK
 from trilake.spark.delta import row_addresses
 
 CONDITIONS = [
@@ -67,7 +68,9 @@ def test_changes_match_the_rows_of_a_select(
     session: SparkSession, tmp_path: Path, partitions: str, arrow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = _table(session, tmp_path, partitions)
-    chosen = CONDITIONS[bool(partitions) :: 4 if arrow else 2]  # each of them with partitions or without
+    # The same conditions are tried without Spark, all of them.
+    step = 2 if SOAK else 8 if arrow else 4
+    chosen = CONDITIONS[bool(partitions) :: step]
     if arrow:  # for tables that the native scan cannot read
         monkeypatch.setattr(row_addresses, "_native", lambda *args: None)
     for i, condition in enumerate(chosen):  # by either command

@@ -91,9 +91,6 @@ def insert_by_position(spark: SparkSession, name: str, column: str, value: str) 
 
 
 CHANGES = pytest.mark.parametrize("change", [update_by_statement, update_by_call, merge_update, insert_by_name])
-EVERY_WAY = pytest.mark.parametrize(
-    "change", [update_by_statement, update_by_call, merge_update, insert_by_name, insert_by_position]
-)
 
 
 @CHANGES
@@ -125,7 +122,13 @@ def test_change_requires_all_fields(sql: SparkSession, t: str, change: Any) -> N
         assert inside(rows(t)[0], column) is None
 
 
-@EVERY_WAY
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(update_by_statement, merge_update, insert_by_position),
+        *(pytest.param(change, marks=pytest.mark.soak) for change in (update_by_call, insert_by_name)),
+    ],
+)
 def test_misfits_are_rejected_at_any_depth_without_ansi(sql: SparkSession, t: str, change: Any) -> None:
     sql.conf.set(ANSI, "false")
     for column, wrapped in WRAPPED.items():

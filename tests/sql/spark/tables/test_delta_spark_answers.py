@@ -121,7 +121,7 @@ print([c.name for c in spark.catalog.listColumns("t")], spark.sql("DESCRIBE t").
 """
 
 
-@pytest.mark.long
+@pytest.mark.soak  # making a metastore takes half a minute
 def test_hive_metastore_logs_no_errors_for_new_columns(tmp_path: Path) -> None:
     done = run_apart(HIVE, str(tmp_path))
     assert "['n', 'id', 's'] 3" in done.stdout, done.stderr[-3000:]
