@@ -94,7 +94,12 @@ Write = Callable[[SparkSession, str, str, str], None]
 
 
 @pytest.mark.parametrize(
-    ("write", "ansi"), list(zip(WRITES, ("true", "true", "false", "true", "false", "false"), strict=True))
+    ("write", "ansi"),
+    [
+        *((insert, "true"), (update, "true"), (merge_insert, "false")),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in ((update_by_call, "false"), (merge, "true"))),
+        pytest.param(insert_into, "false", marks=pytest.mark.soak),
+    ],
 )
 def test_legacy_policy_casts_as_without_ansi_mode(sql: SparkSession, t: str, write: Write, ansi: str) -> None:
     sql.conf.set(POLICY, "legacy")
