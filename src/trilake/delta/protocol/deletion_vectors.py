@@ -236,6 +236,7 @@ def store_vectors(store: Store, bitmaps: Sequence[BitMap64], new_id: Callable[[]
     """Write vectors into as few files as possible; return the ``deletionVector`` field of each ``add``."""
     out: list[dict[str, Any]] = []
     waiting: list[tuple[bytes, int]] = []
+    size = 0
 
     def flush() -> None:
         name = uuid.UUID(new_id())
@@ -256,9 +257,11 @@ def store_vectors(store: Store, bitmaps: Sequence[BitMap64], new_id: Callable[[]
 
     for bitmap in bitmaps:
         data = serialize(bitmap)
-        if waiting and sum(len(d) + 8 for d, _ in waiting) + len(data) > _FILE_LIMIT:
+        if waiting and size + len(data) > _FILE_LIMIT:
             flush()
+            size = 0
         waiting.append((data, len(bitmap)))
+        size += len(data) + 8
     if waiting:
         flush()
     return out

@@ -1,4 +1,4 @@
-"""Copy-on-write deletes combine small files of a partition into one."""
+"""Copy-on-write deletes and merges combine small files of a partition into one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 import trilake
-from trilake.delta.commands.rows import removal
+from trilake.delta.commands.rows import removal, row_changes
 from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import TrilakeError
 
 TRACKED = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"}
 
@@ -57,9 +58,45 @@ def test_repeated_merges_do_not_accumulate_small_files(tmp_path: Path) -> None:
         source = pa.table({"id": [number, number + 1, next(ids)], "v": [number] * 3})
         merge = opened(uri).merge(source, "t.id = s.id", "s", "t")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
-    assert len(opened(uri).files()) == 2, "the newest rows, and the rest of all changed files"
+    assert len(opened(uri).files()) == 1, "the newest rows beside the rest of all changed files"
     rows = dict(zip(*(opened(uri).to_arrow()[c].to_pylist() for c in ("id", "v")), strict=True))
     assert rows == {n: min(n, 11) if n <= 12 else 0 for n in range(100)} | {100 + n: n for n in range(12)}
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_merge_makes_one_file_of_new_and_remaining_rows(tmp_path: Path, required: bool) -> None:
+    uri = str(tmp_path)
+    grown(uri, 6, partitions=2)
+    if required:  # old files need not obey the rule, so their rows do not go into files that do
+        trilake.alter(uri).set_not_null("n")
+    source = pa.table({"n": [1, 9, 30], "p": [0, 0, 2], "t": ["new"] * 3})
+    merge = opened(uri).merge(source, "t.n = s.n", "s", "t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    expected = [1, 2, 4, 4, 4, 4, 6] if required else [1, 4, 4, 4, 4, 8]
+    assert sorted(opened(uri).files()["num_records"].to_pylist()) == expected
+    rows = opened(uri).to_arrow().sort_by("n").to_pylist()
+    assert [r["n"] for r in rows] == [*range(24), 30]
+    assert [r["n"] for r in rows if r["t"] == "new"] == [1, 9, 30]
+    assert {(r["n"], r["p"]) for r in rows} == {(n, n // 4 % 2) for n in range(24)} | {(30, 2)}
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_failed_merge_leaves_no_files(tmp_path: Path, required: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the remaining rows were written beside the new ones or before them."""
+    uri = str(tmp_path)
+    grown(uri, 3)
+    if required:
+        trilake.alter(uri).set_not_null("n")
+    before = set(tmp_path.rglob("*.parquet"))
+
+    def full(*_: object) -> None:
+        raise TrilakeError("the disk is full")
+
+    monkeypatch.setattr(row_changes.RowChangeWriter, "close", full)
+    merge = opened(uri).merge(pa.table({"n": [1], "p": [0], "t": ["new"]}), "t.n = s.n", "s", "t")
+    with pytest.raises(TrilakeError, match="the disk is full"):
+        merge.when_matched_update_all().execute()
+    assert set(tmp_path.rglob("*.parquet")) == before
 
 
 def test_dictionary_and_plain_strings_are_combined(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from trilake.delta.commands.rows.row_changes import (
     changed_files,
     changed_rows_plan,
     check_changeable,
+    discard,
     records_changes,
     row_columns,
 )
@@ -181,8 +182,12 @@ class _ArrowMerge:
                     self._write(part, removals, writer)
                 bar.advance(len(group))
             pipelines = self._insert(np.flatnonzero(~matched), writer, feed=bool(removals))
-            new_files, changes = writer.close(pipelines)
-            removal = self._removal(removals)
+            removal = self._removal(removals, writer)
+            try:
+                new_files, changes = writer.close(pipelines)
+            except BaseException:
+                discard(self.log.store, removal.actions, self.job_id)
+                raise
         request = self.request
         outcome = MergePlan(
             *(request.for_history or (request.on, request.clauses)),
@@ -197,8 +202,11 @@ class _ArrowMerge:
         at = started, materialized_at, scanned_at + finding
         return finish_merge(self.log, self.snapshot, outcome, [new_files], changes, removal, counts, at)
 
-    def _removal(self, changed: Sequence[tuple[Indexes, Indexes]]) -> Removal:
-        """Remove rows, which are given by the position of their file in the snapshot and their index in the file."""
+    def _removal(self, changed: Sequence[tuple[Indexes, Indexes]], writer: RowChangeWriter) -> Removal:
+        """Remove rows, which are given by the position of their file in the snapshot and their index in the file.
+
+        The ``writer`` of the new rows may get the other rows of their files.
+        """
         nothing = np.empty(0, np.int64)
         numbers = np.concatenate([nothing, *(n for n, _ in changed)])
         order = np.argsort(numbers, kind="stable")
@@ -206,7 +214,7 @@ class _ArrowMerge:
         files, starts = np.unique(numbers[order], return_index=True)
         pieces = np.split(positions, starts[1:])
         rows = {n: as_bitmap(piece) for n, piece in zip(files.tolist(), pieces, strict=False)}
-        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id)
+        return remove_rows(self.log, self.snapshot, rows, job_id=self.job_id, beside=writer.rows)
 
     @cached_property
     def needs(self) -> list[str]:

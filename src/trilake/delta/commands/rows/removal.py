@@ -101,6 +101,7 @@ def remove_rows(
     job_id: str,
     change_type: str | None = None,
     run: Runner = run_here,
+    beside: TaskWriter | None = None,
 ) -> Removal:
     """Create the actions that remove rows of a snapshot.  Writes files and vectors, but does not commit.
 
@@ -113,6 +114,8 @@ def remove_rows(
     change_type: the type of these rows in the change feed.  If the feed is on and a file is rewritten, so that the
         actions do not show which rows were removed, the rows go into change files.  ``None`` if the command writes
         change files itself, or needs none.
+    beside: the writer of the command's new rows, which is still open: it also gets the rows that stay, if they are few
+        and it writes the same kind of files, so that a partition gets one new file instead of two.
 
     Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError`` for a file that cannot be read.
     """
@@ -137,8 +140,12 @@ def remove_rows(
         files = sources if feed else part
         job = _CopyJob(log.store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
         todo = [_Copy(s, away[s.number].serialize() if s.number in away else None) for s in files]
-        tasks = _tasks(snapshot, todo)
-        results = successful(log.store, track(run(job, tasks), "copying files", len(tasks)), job_id)
+        if todo and beside is not None and job.fits(todo, beside):
+            copied = job.copy(todo, beside, None)
+            results = [ChangedPart(WrittenFiles(()), replaced=tuple(s.number for s in files), copied=copied)]
+        else:
+            tasks = _tasks(snapshot, todo)
+            results = successful(log.store, track(run(job, tasks), "copying files", len(tasks)), job_id)
     copies = {c.replaced[0]: c.actions for c in results}
     new = [a["add"] for actions in copies.values() for a in actions if "add" in a]
     now, actions, removed = log.engine.runtime.clock_ms(), list[Mapping[str, Any]](), list[Mapping[str, Any]]()
@@ -182,8 +189,11 @@ def _vectors(
             rows = rows | source.file.vector.load(log.store)
         return rows, physical_rows(log.store, source.file) if source.number in unknown else None
 
-    with ThreadPoolExecutor(8) as pool:
-        vectors = list(pool.map(joined, files))
+    if unknown or any(f.file.vector is not None for f in files):
+        with ThreadPoolExecutor(8) as pool:
+            vectors = list(pool.map(joined, files))
+    else:
+        vectors = list(map(joined, files))
     remaining = [(f.number, rows, n) for f, (rows, n) in zip(files, vectors, strict=True) if n is None or len(rows) < n]
     fields = store_vectors(log.store, [rows for _, rows, _ in remaining], log.engine.runtime.new_id)
     return {number: (vector, n) for (number, _, n), vector in zip(remaining, fields, strict=True)}
@@ -251,26 +261,39 @@ class _CopyJob:
             TaskWriter(self.store, self.files, number) as rest,
             TaskWriter(self.store, change_file_plan(self.files), number) as changes,
         ):
-            sources = [c.source for c in task]
-            every = np.array([c.removed_rows is None for c in task])
-            indexes = [row_indexes(BitMap64.deserialize(c.removed_rows or _NONE)) for c in task]
-            removed_keys = np.concatenate([row_keys(n, rows) for n, rows in enumerate(indexes)])
-            copied = 0
-            for some in self._rows(sources):
-                out = every[some.files] | keys_mask(some.keys, removed_keys)
-                copied += int((~out).sum())
-                if not out.all():
-                    rows = with_row_ids(some, sources, self.read, self.files)
-                    rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
-                if self.feed is not None and out.any():
-                    rows = some.rows.select(list(self.read.output)).filter(pa.array(out))
-                    changes.write(with_change_type(as_strings(rows), self.feed))
-            replaced = tuple(s.number for s in sources)
+            copied = self.copy(task, rest, changes)
+            replaced = tuple(c.source.number for c in task)
             written, cdc = WrittenFiles(tuple(rest.close())), tuple(changes.close())
             return ChangedPart(written, cdc, replaced=replaced, copied=copied)
 
-    def _rows(self, sources: Sequence[ChangedFile]) -> Iterator[RowsOfFiles]:
-        if len(sources) > 1:  # a column has one type per file, which may differ from its type in an old file
+    def fits(self, copies: Sequence[_Copy], writer: TaskWriter) -> bool:
+        """Whether the open writer of a command's new rows can take the remaining rows of these files, too."""
+        small = sum(c.source.file.size for c in copies) <= _TOGETHER
+        return small and self.feed is None and writer.plan == self.files
+
+    def copy(self, task: Sequence[_Copy], rest: TaskWriter, changes: TaskWriter | None) -> int:
+        """Write the remaining rows of files, and to ``changes`` the dropped ones; return the number of the former.
+
+        Without ``changes``, ``rest`` also has other rows.
+        """
+        sources = [c.source for c in task]
+        every = np.array([c.removed_rows is None for c in task])
+        indexes = [row_indexes(BitMap64.deserialize(c.removed_rows or _NONE)) for c in task]
+        removed_keys = np.concatenate([row_keys(n, rows) for n, rows in enumerate(indexes)])
+        copied = 0
+        for some in self._rows(sources, as_stored=len(sources) == 1 and changes is not None):
+            out = every[some.files] | keys_mask(some.keys, removed_keys)
+            copied += int((~out).sum())
+            if not out.all():
+                rows = with_row_ids(some, sources, self.read, self.files)
+                rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
+            if changes is not None and self.feed is not None and out.any():
+                rows = some.rows.select(list(self.read.output)).filter(pa.array(out))
+                changes.write(with_change_type(as_strings(rows), self.feed))
+        return copied
+
+    def _rows(self, sources: Sequence[ChangedFile], *, as_stored: bool) -> Iterator[RowsOfFiles]:
+        if not as_stored:  # a column has one type per file, which may differ from its type in an old file
             yield from read_together(self.store, [s.file for s in sources], self.read)
             return
         for positions, batch in rows_as_stored(self.store, sources[0].file, self.read):
