@@ -36,6 +36,7 @@ from trilake.spark.live_frames.templates import (
     filled,
     has_cached_rows,
     is_same_plan,
+    num_columns,
     read_outside_of_cache,
     slots,
     template,
@@ -296,7 +297,7 @@ def _follow_in_stream(frame: DataFrame, sources: Mapping[int, Source]) -> None:
         firsts = {n: s.first.frame for n, s in sources.items()}
         rows = {n: s.of_each_plan() if HAS_DATA_SOURCES else s.current.frame for n, s in sources.items()}
         reads = {n: (first, in_types_of(first.schema, rows[n])) for n, first in firsts.items()}
-        leaves = slots(frame, lambda number: len(firsts[number].columns))
+        leaves = slots(frame, lambda number: num_columns(firsts[number]))
         vars(frame)[_PLAN] = filled(frame, leaves, reads.__getitem__)
         _drop_cached_attributes(frame)
 
@@ -336,7 +337,7 @@ def _fill_with(frame: Any, live: _Live, reads: Mapping[int, Read]) -> None:
 
 def _slots(frame: DataFrame, live: _Live) -> list[Slot]:
     if live.leaves is None:
-        live.leaves = slots(template_of(frame), lambda number: len(live.sources[number].first.frame.columns))
+        live.leaves = slots(template_of(frame), lambda number: num_columns(live.sources[number].first.frame))
         used = {slot.number for slot in live.leaves}
         live.sources = {n: s for n, s in live.sources.items() if n in used}
     return live.leaves
@@ -352,10 +353,11 @@ def _drop_cached_attributes(frame: Any) -> None:
 
 
 def _in_first_columns(source: Source, read: Read) -> tuple[DataFrame, DataFrame]:
-    first = source.first
-    if read is not first:
-        check_columns(first.frame.schema, read.frame.schema, read.snapshot)
-    return first.frame, in_types_of(first.frame.schema, read.frame)
+    first = source.first.frame
+    if read is source.first:  # with a thousand columns, fetching the schema takes as long as planning
+        return first, first
+    check_columns(first.schema, read.frame.schema, read.snapshot)
+    return first, in_types_of(first.schema, read.frame)
 
 
 def _behind(frame: Any, live: _Live, newest: Mapping[int, Read]) -> list[int]:

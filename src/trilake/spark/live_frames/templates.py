@@ -55,7 +55,12 @@ def template(read: DataFrame, number: int) -> DataFrame:
         return dataset_of(spark, slot)
     whole = query_execution(read.select("*", METADATA)).analyzed() if hidden else plan
     slot = _slot(spark, plan.schema(), whole.output(), {_NUMBER: str(number), _OWN_HIDDEN: "true"})
-    return dataset_of(spark, _place(spark, slot, len(read.columns)))
+    return dataset_of(spark, _place(spark, slot, num_columns(read)))
+
+
+def num_columns(read: DataFrame) -> int:
+    """The number of columns of a read, without fetching their types from the JVM."""
+    return int(query_execution(read).analyzed().output().size())
 
 
 def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
