@@ -100,5 +100,5 @@ def benchmarks() -> Iterator[Benchmark]:
                 baseline=baseline,
                 targets={ours: of_all if len(numbers) > 1 else of_one},
                 setup=_prepare if engine == "spark" else tables,
-                rounds=3,
+                rounds=3 if len(numbers) > 1 else 5 if engine == "spark" else 9,
             )
