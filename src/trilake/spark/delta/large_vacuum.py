@@ -67,17 +67,6 @@ _DELETED = "deleted long"
 _CHUNK = 1000
 
 
-@dataclass(frozen=True)
-class LargeVacuum:
-    """The result of a vacuum by jobs; ``paths`` are the full paths of a dry run."""
-
-    files: int
-    size: int
-    foreign: int
-    version: int | None = None
-    paths: DataFrame | None = None
-
-
 def is_large(spark: SparkSession, log: DeltaLog) -> bool:
     """Whether the table's newest version has more files than the session allows in this process.  Raises
     ``InvalidArgumentError`` if the setting is not a number."""
@@ -93,9 +82,9 @@ def vacuum_large(
     dry_run: bool,
     enforce_retention: bool,
     record: bool,
-) -> LargeVacuum:
+) -> DataFrame | None:
     """Delete the files that no version within the retention needs, like
-    :func:`trilake.delta.commands.maintenance.vacuum.vacuum`."""
+    :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.  A dry run returns their full paths instead."""
     store = log.store
     head = log.head()
     scope = scope_of(log, head, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run)
@@ -108,8 +97,7 @@ def vacuum_large(
     version = log.opened()
     old = listing.where(F.col("path").isNotNull())
     garbage = _unreferenced(spark, log, version, old, recent_commits(log, version, scope.cutoff), scope.cutoff)
-    garbage, foreign = _without_foreign(spark, log, version, garbage)
-    garbage = garbage.localCheckpoint(eager=True)
+    garbage = _without_foreign(spark, log, version, garbage).localCheckpoint(eager=True)
     temporary = LISTING.empty_table()
     if folders.unfinished:
         temporary = list_unfinished(store, "", scope.cutoff, scope.names)
@@ -117,22 +105,19 @@ def vacuum_large(
     count, size = count + temporary.num_rows, size + int(pc.sum(temporary["size"]).as_py() or 0)
     if dry_run:
         paths = garbage.select("path").union(arrow_frame(spark, temporary.select(["path"])))
-        full = paths.select(F.concat(F.lit(format_path(store.uri) + "/"), F.col("path")).alias("path"))
-        return LargeVacuum(count, size, foreign, paths=full)
-    deleted: list[int] = []
+        return paths.select(F.concat(F.lit(format_path(store.uri) + "/"), F.col("path")).alias("path"))
 
     def delete() -> tuple[int, int]:
         stay = committed_since(log, version)
         here = temporary.filter(pa.array(~stay.name(temporary["path"])))
         rows = map_rows(garbage.select("path"), _Deletion(store, stay), _DELETED).agg(F.sum("deleted")).collect()
         delete_files(store, here, run_here)
-        deleted.append(int(rows[0][0] or 0) + here.num_rows)
         remove_empty(store, folders)
         of_folders = listing.where(F.col("path").isNull()).agg(F.sum("size")).collect()[0][0]
-        return deleted[0], (folders.count or int(of_folders or 0)) + 1
+        return int(rows[0][0] or 0) + here.num_rows, (folders.count or int(of_folders or 0)) + 1
 
-    vacuum_end = recorded(log, version, scope, (count, size), delete, record=record)
-    return LargeVacuum(deleted[0], size, foreign, vacuum_end)
+    recorded(log, version, scope, (count, size), delete, record=record)
+    return None
 
 
 def _total(files: DataFrame) -> tuple[int, int]:
@@ -183,20 +168,20 @@ def _without_rows_of(files: DataFrame, others: DataFrame, same: Column) -> DataF
 
 def _without_foreign(
     spark: SparkSession, log: DeltaLog, version: Snapshot | PendingSnapshot, files: DataFrame
-) -> tuple[DataFrame, int]:
-    """The files that writers of this table may have written, and the number of other files."""
+) -> DataFrame:
+    """The files that writers of this table may have written; warns of others."""
     provider = version.metadata.provider.lower()
     judged = map_rows(files, _Doubtful(born(log, version), provider), f"{OLD_FILES}, doubtful boolean")
     judged = judged.localCheckpoint(eager=True)
     suspects = judged.where("doubtful").drop("doubtful")
     if not suspects.limit(1).count():
-        return judged.drop("doubtful"), 0
+        return judged.drop("doubtful")
     unknown = _unreferenced(spark, log, version, suspects, log.commits(end=version.version), -(1 << 62))
     referenced = _minus(suspects, unknown)
     foreign = _total(suspects)[0] - _total(referenced)[0]
     if foreign:
         warn_of_foreign(log, foreign, str(_minus(suspects, referenced).limit(1).collect()[0].path))
-    return judged.where("not doubtful").drop("doubtful").union(referenced), foreign
+    return judged.where("not doubtful").drop("doubtful").union(referenced)
 
 
 @dataclass(frozen=True)

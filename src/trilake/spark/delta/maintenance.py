@@ -56,10 +56,10 @@ def vacuum_table(
     lite = session_flag(spark, LITE_VACUUM, False) if lite is None else lite
     enforce, record = session_flag(spark, RETENTION_CHECK, True), session_flag(spark, VACUUM_LOGGING, True)
     if not lite and inventory is None and is_large(spark, log):
-        by_jobs = vacuum_large(
+        paths = vacuum_large(
             spark, log, retention_hours=hours, dry_run=dry_run, enforce_retention=enforce, record=record
         )
-        return by_jobs.paths if by_jobs.paths is not None else spark.createDataFrame([], T.StructType([]))
+        return spark.createDataFrame([], T.StructType([])) if paths is None else paths
     result = vacuum(
         log,
         retention_hours=hours,
