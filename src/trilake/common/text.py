@@ -171,9 +171,18 @@ def columns_help(name: str, columns: Sequence[str]) -> str:
     >>> columns_help("nmae", ["id", "name"])
     "did you mean 'name'? The columns are id, name"
     """
-    close = get_close_matches(name, columns[:1000], n=1)
     more = f" and {len(columns) - 50} more" if len(columns) > 50 else ""
-    return f"{f'did you mean {close[0]!r}? The' if close else 'the'} columns are {', '.join(columns[:50])}{more}"
+    return f"{perhaps(name, columns)} columns are {', '.join(columns[:50])}{more}"
+
+
+def perhaps(name: str, names: Sequence[str]) -> str:
+    """The beginning of a sentence about ``names``: the most similar name, and ``the``.
+
+    >>> perhaps("nmae", ["id", "name"]), perhaps("x", ["id", "name"])
+    ("did you mean 'name'? The", 'the')
+    """
+    close = get_close_matches(name, names[:1000], n=1)
+    return f"did you mean {close[0]!r}? The" if close else "the"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

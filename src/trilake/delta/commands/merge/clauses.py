@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
-from trilake.common.text import columns_help
+from trilake.common.text import columns_help, perhaps
 from trilake.delta.metadata.write_schema import no_place_for_rows
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructField, StructType
@@ -433,7 +433,7 @@ class VisibleColumns:
             if side in self.visible and called:
                 return ExpressionError(
                     f"cannot resolve {name}: {parts[0]} has no column {parts[1]}",
-                    help=f"the columns are {self._listing([side])}",
+                    help=self._help(parts[1], self.columns[side], [side]),
                     **context,
                 )
             if side not in self.visible and (called or self._has(side, parts[0])):
@@ -443,14 +443,18 @@ class VisibleColumns:
                     help=f"the columns are {self._listing(self.visible)}",
                     **context,
                 )
+        names = [f"{self.aliases[s] or s}.{c}" if qualified else c for s in self.visible for c in self.columns[s]]
         return ExpressionError(
             f"cannot resolve {name}: the column does not exist",
-            help=f"the columns are {self._listing(self.visible)}",
+            help=self._help(".".join(parts), names, self.visible),
             **context,
         )
 
     def _has(self, side: Side, name: str) -> bool:
         return any(n.lower() == name.lower() for n in self.columns[side])
+
+    def _help(self, name: str, names: Sequence[str], sides: Sequence[Side]) -> str:
+        return f"{perhaps(name, names)} columns are {self._listing(sides)}"
 
     def _listing(self, sides: Sequence[Side]) -> str:
         return "; ".join(f"{self.aliases[s] or s}: {', '.join(self.columns[s][:_MOST_NAMES])}" for s in sides)
