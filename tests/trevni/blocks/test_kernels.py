@@ -34,7 +34,7 @@ def test_varints_round_trip(values: list[int], full: int) -> None:
     # A block ends with the first value that starts at or after its size.
     assert count == len(values) or size >= full
     found = np.zeros(count, np.int64)
-    assert k.decode_varints(k.readable(out[:size]), 0, size, 10, found, 0, count) == (OK, size)
+    assert k.decode_varints(k.readable(out[:size]), size, 10, found, 0, count) == (OK, size)
     assert found.tolist() == values[:count]
 
 
@@ -43,7 +43,7 @@ def test_varints_round_trip(values: list[int], full: int) -> None:
 def test_arbitrary_bytes_as_varints(data: bytes, count: int, most: int) -> None:
     """A cursor reads the same integers, or rejects the bytes as well."""
     found = np.zeros(count, np.int64)
-    status, position = k.decode_varints(k.readable(data), 0, len(data), most, found, 0, count)
+    status, position = k.decode_varints(k.readable(data), len(data), most, found, 0, count)
     cursor = Cursor(data, file="x")
     try:
         expected: list[int] | None = [cursor.varint("x", 32 if most == 5 else 64) for _ in range(count)]
@@ -63,7 +63,7 @@ def test_strings_round_trip(values: list[bytes], full: int) -> None:
     count, size = k.encode_strings(ends, data, 0, len(values), out, 0, full)
     block = out[:size].tobytes()
     offsets, found = np.zeros(count + 1, np.int32), np.zeros(len(block), np.uint8)
-    status, _, end = k.decode_strings(k.readable(block), 0, len(block), offsets, 0, count, found, 0)
+    status, _, end = k.decode_strings(k.readable(block), len(block), offsets, 0, count, found, 0)
     assert (status, found[:end].tobytes()) == (OK, b"".join(values[:count]))
 
 
@@ -91,7 +91,7 @@ def test_copies_stay_within_their_arrays() -> None:
     for size in (0, 1, 15, 16, 17, 31, 40):
         block = bytes([size << 1]) + bytes(range(size))
         offsets, data = np.zeros(2, np.int32), np.full(size, 255, np.uint8)
-        status, position, end = k.decode_strings(k.readable(block), 0, len(block), offsets, 0, 1, data, 0)
+        status, position, end = k.decode_strings(k.readable(block), len(block), offsets, 0, 1, data, 0)
         assert (status, position, end, data.tobytes()) == (OK, len(block), size, bytes(range(size)))
 
 
@@ -101,6 +101,6 @@ def test_strings_that_leave_no_room_for_later_lengths(block: bytes) -> None:
     count = 4
     room = max(len(block) - count, 0)
     offsets, data = np.zeros(count + 1, np.int32), np.full(64, 255, np.uint8)
-    status, _, _ = k.decode_strings(k.readable(block), 0, len(block), offsets, 0, count, data[:room], 0)
+    status, _, _ = k.decode_strings(k.readable(block), len(block), offsets, 0, count, data[:room], 0)
     assert status == TRUNCATED
     assert (data[room:] == 255).all()

@@ -130,7 +130,7 @@ def _decode_varints(type_: ValueType, width: int, blocks: Iterable[Block], slots
     at = 0
     for block in blocks:
         size, data = memoryview(block.payload).nbytes, kernels().readable(block.payload)
-        status, position = kernels().decode_varints(data, 0, size, width, out, at, block.slots)
+        status, position = kernels().decode_varints(data, size, width, out, at, block.slots)
         _check(status, position, size, place.at(block.number, block.offset))
         at += block.slots
     return pa.array(out)
@@ -153,7 +153,7 @@ def _decode_strings(type_: ValueType, blocks: Iterable[Block], slots: int, place
             grown[:end] = data[:end]
             data = grown
         status, position, end = kernels().decode_strings(
-            kernels().readable(block.payload), 0, size, offsets, at, block.slots, data, end
+            kernels().readable(block.payload), size, offsets, at, block.slots, data, end
         )
         places.append((at, at + block.slots, place.at(block.number, block.offset)))
         _check(status, position, size, places[-1][2])
@@ -179,7 +179,7 @@ def _decode_array(type_: ValueType, blocks: Iterable[Block], slots: int, place: 
         data = np.empty(8 * size if kind == KIND_BOOL else size, np.uint8)
         payload = kernels().readable(block.payload)
         status, position, count, end = kernels().decode_array(
-            payload, 0, size, kind, width, block.slots, lengths, at, ints, offsets, data
+            payload, size, kind, width, block.slots, lengths, at, ints, offsets, data
         )
         _check(status, position, size, block_place)
         at += block.slots

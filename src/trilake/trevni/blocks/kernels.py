@@ -77,8 +77,9 @@ def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, in
 
 
 @jit
-def decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
+def decode_varints(buf: Bytes, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
     """Decode ``count`` integers to ``out`` from index ``at``; returns status and position."""
+    position = 0
     for i in range(at, at + count):
         status, value, position = read_varint(buf, position, end, most)
         if status != k.OK:
@@ -89,11 +90,12 @@ def decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, a
 
 @jit
 def decode_strings(
-    buf: Bytes, position: int, end: int, offsets: Array, at: int, count: int, data: Array, filled: int
+    buf: Bytes, end: int, offsets: Array, at: int, count: int, data: Array, filled: int
 ) -> tuple[int, int, int]:
     """Decode ``count`` byte strings: ends to ``offsets`` from ``at + 1``, bytes to ``data`` from ``filled``.
     Returns status, position and end of the data.
     """
+    position = 0
     for i in range(at, at + count):
         status, size, position = read_varint(buf, position, end, 5)
         if status != k.OK:
@@ -113,7 +115,6 @@ def decode_strings(
 @jit
 def decode_array(
     buf: Bytes,
-    position: int,
     end: int,
     kind: int,
     width: int,
@@ -133,6 +134,7 @@ def decode_array(
 
     Returns status, position, number of values, and bytes written to ``data``.
     """
+    position = 0
     slot = 0
     count = 0
     filled = 0
