@@ -21,7 +21,7 @@ from trilake.storage.durable import FolderGroup
 
 #: Most bytes of waiting files.
 MOST_BYTES = 8 << 20
-#: Up to this many folders are synced without threads.
+#: Up to this many items need no threads.
 _ALONE = 2
 
 T = TypeVar("T")
@@ -100,15 +100,25 @@ class LandingGroup(WriteGroup):
     def _force_folders(self) -> None:
         self.folders.force(self._filled, self._each)
 
-    def _each(self, call: Callable[[str], None], folders: list[str]) -> None:
-        def all_of(some: Sequence[str]) -> None:
-            for folder in some:
-                call(folder)
+    def _each(self, call: Callable[[T], None], items: Sequence[T], threads: int | None = None) -> None:
+        """Call it for each item, in up to ``threads`` of the group's threads, and wait for all.
 
-        if len(folders) <= _ALONE:
-            all_of(folders)
-        else:
-            list(self._threads().map(all_of, _shares(folders, self._most)))
+        A thread of the group calls with ``threads=1``, which needs no other.
+        """
+
+        def all_of(some: Sequence[T]) -> None:
+            for item in some:
+                call(item)
+
+        if threads == 1 or len(items) <= _ALONE:
+            all_of(items)
+            return
+        futures = [self._threads().submit(all_of, some) for some in _shares(items, threads or self._most)]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            wait(futures)
 
     def abandon(self) -> None:
         give_up(self._waiting)

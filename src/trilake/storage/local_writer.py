@@ -35,6 +35,8 @@ MISSING = (FileNotFoundError, NotADirectoryError)
 _TOGETHER, _TOGETHER_MOST = 12, 2048
 #: Files of a group that are synced together, and threads for it.
 _GROUP_FILES, _GROUP_THREADS = 64, 16
+#: Threads that create and rename small files, which takes processor time in the kernel.
+_CREATING_THREADS = 2
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
@@ -280,7 +282,7 @@ class LocalGroup(LandingGroup):
             if files:
                 while len(self._running) >= self._most:
                     self._settle()
-                self._running.append((self._threads().submit(self._land_together, files), files))
+                self._running.append((self._threads().submit(self._land_together, files, threads=1), files))
 
     def _add_small(self) -> None:
         """Treat the small files as large ones."""
@@ -302,18 +304,16 @@ class LocalGroup(LandingGroup):
         self._add_small()
         return together
 
-    def _land_together(self, files: Sequence[GroupWriter]) -> None:
+    def _land_together(self, files: Sequence[GroupWriter], *, threads: int) -> None:
         assert self._system is not None
         try:
-            for file in files:
-                file.write_out()
+            self._each(GroupWriter.write_out, files, threads)
             try:
                 self._system.force()
             except OSError as e:
                 files[0].fail(e)
-            for file in files:
-                file.give_name()
-                self._filled.add(file.folder)
+            self._each(GroupWriter.give_name, files, threads)
+            self._filled.update(file.folder for file in files)
         except BaseException:
             give_up(files)
             raise
@@ -321,7 +321,7 @@ class LocalGroup(LandingGroup):
     def finish(self) -> None:
         try:
             if self._system is not None and (files := self._together()):
-                self._land_together(files)
+                self._land_together(files, threads=_CREATING_THREADS)
             self._add_small()
             super().finish()
         finally:
