@@ -23,6 +23,7 @@ import re
 import stat
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, Any, NoReturn
 
@@ -45,6 +46,7 @@ _TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")
 
 #: Larger objects are memory-mapped, smaller ones are read.
 MAP_FROM = 1 << 20
+_MANY = 64  # from this many files on, a second thread deletes half of them, which takes time in the kernel
 _SMALL = 1 << 16  # bytes per read call: most commits fit
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not block on a pipe
@@ -222,6 +224,17 @@ class LocalStore(Store):
         return LocalGroup(self, self._root)
 
     def delete(self, keys: Iterable[str]) -> None:
+        names = list(keys)
+        if len(names) < _MANY:
+            self._delete(names)
+            return
+        half = len(names) // 2
+        with ThreadPoolExecutor(1, "trilake-delete") as thread:
+            others = thread.submit(self._delete, names[half:])
+            self._delete(names[:half])
+            others.result()
+
+    def _delete(self, keys: Sequence[str]) -> None:
         at, fd = None, -1  # adjacent keys are usually in the same folder
         try:
             for key in keys:
