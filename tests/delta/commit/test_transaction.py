@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,14 @@ import trilake
 from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, rows
 from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.maintenance.analyze import compute_statistics
+from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WriteResult, write_arrow
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
 from trilake.delta.commit.transaction import CommitPlan, commit
+from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import parse_commits
@@ -33,6 +38,8 @@ from trilake.errors import (
     ConcurrentTransactionError,
     ConflictError,
     CorruptLogError,
+    FeatureInUseError,
+    InvalidArgumentError,
     MetadataChangedError,
     ProtocolChangedError,
     StorageError,
@@ -203,6 +210,79 @@ def test_domain_metadata_is_set_and_removed() -> None:
     for version, value in ((1, "{}"), (2, None)):
         assert commit(log, log.head(), CommitPlan("NOTE", {}, (), domains={"d": value})) == version
         assert log.snapshot().state.domains.get("d", {}).get("configuration") == value
+
+
+def _after(store: MemoryStore, other: Callable[[], object]) -> DeltaLog:
+    """The table's log, for a command whose first commit loses to ``other``."""
+    others = [other]
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and others:
+            others.pop()()
+
+    return DeltaLog(FaultStore(store, before=before), standard_engine())
+
+
+def test_changed_columns_conflict_with_new_clustering_columns() -> None:
+    store = MemoryStore()
+    columns = {"a": "int", "b": "int", "c": "int"}
+    trilake.create(store.uri, columns, cluster_by="a", properties={"delta.columnMapping.mode": "name"})
+    log = DeltaLog(store, standard_engine())
+    with pytest.raises(InvalidArgumentError, match="clustered by this column"):
+        Alter(_after(store, lambda: Alter(log).cluster_by("b"))).drop_columns("b")
+    Alter(log).cluster_by("a")
+    assert Alter(_after(store, lambda: Alter(log).cluster_by("c"))).drop_columns("b") == 4
+    assert clustering_columns(log.head()) == [("c",)]
+    Alter(log).add_columns({"d": "int"})
+    with pytest.raises(MetadataChangedError, match="domain"):
+        restore(_after(store, lambda: Alter(log).cluster_by("d")), version=0)
+
+
+def test_moved_identity_marks_ignore_new_clustering_columns() -> None:
+    store = MemoryStore()
+    trilake.create(store.uri, {"id": "bigint", "a": "bigint"}, identity=["id"], cluster_by="a")
+    other = _after(store, lambda: Alter(DeltaLog(store, standard_engine())).cluster_by("id"))
+    assert write_arrow(other, ONE.schema, ONE.to_batches(), WriteRequest("append", from_arrow(ONE.schema))).version == 2
+
+
+def test_dropped_domain_metadata_conflicts_with_a_new_domain() -> None:
+    store = MemoryStore()
+    _write(store, properties={"delta.feature.domainMetadata": "supported"})
+    log = DeltaLog(store, standard_engine())
+
+    def other() -> None:
+        commit(log, log.head(), CommitPlan("NOTE", {}, (), domains={"d": "{}"}))
+
+    with pytest.raises(FeatureInUseError, match="metadata domains d"):
+        Alter(_after(store, other)).drop_feature("domainMetadata")
+
+
+def test_retried_metadata_names_the_version_of_its_commit() -> None:
+    store = MemoryStore()
+    preview = {"delta.enableTypeWidening": "true", "delta.feature.typeWidening-preview": "supported"}
+    trilake.create(store.uri, {"a": "int", "b": "int"}, properties=preview)
+    log = DeltaLog(store, standard_engine())
+
+    def empty() -> None:
+        commit(log, log.head(), CommitPlan("NOTE", {}, ()))
+
+    assert Alter(log).change_type("a", "bigint") == 1
+    assert Alter(_after(store, empty)).change_type("b", "bigint") == 3
+    noted = [log.head().schema.field(name).metadata["delta.typeChanges"][0]["tableVersion"] for name in "ab"]
+    assert noted == [1, 3]
+    base, key = log.head(), "delta.requireCheckpointProtectionBeforeVersion"
+    plan = CommitPlan("DROP FEATURE", {}, (), metadata=replace(base.metadata, configuration={key: "4"}))
+    assert commit(_after(store, empty), base, plan) == 5
+    assert log.head().metadata.configuration == {key: "5"}
+
+
+def test_commits_that_keep_the_metadata_ignore_identity_marks() -> None:
+    store = MemoryStore()
+    trilake.create(store.uri, {"id": "bigint", "a": "bigint"}, identity=["id"])
+    _write(store)
+    assert compute_statistics(_after(store, lambda: _write(store)), everything=True).version == 3
+    base = DeltaLog(store, standard_engine()).head()
+    assert commit(_after(store, lambda: _write(store)), base, CommitPlan("NOTE", {}, ())) == 5
 
 
 @pytest.mark.parametrize("mode", ["append", "error"])

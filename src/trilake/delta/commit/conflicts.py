@@ -47,7 +47,7 @@ class ReadSet:
     ``whole_table``: every file counts as read.  ``partitions``: so do files of exactly these partitions, as when a
     write replaces partitions.  ``predicates``: so do files of partitions that may match one of them.  ``files`` are the
     paths that it read and ``removed`` those that it removes, as spelled in the log.  ``domains`` are the metadata
-    domains that it writes.
+    domains that it writes or depends on; ``None`` means all of them.
     """
 
     whole_table: bool = False
@@ -57,9 +57,10 @@ class ReadSet:
     app_ids: frozenset[str] = frozenset()
     predicates: tuple[PartitionPredicate, ...] = ()
     files: frozenset[str] = frozenset()
-    domains: frozenset[str] = frozenset()
+    domains: frozenset[str] | None = frozenset()
     isolation: IsolationLevel = DEFAULT_LEVEL
-    #: The metadata that it read, to ignore changes that only advance identity columns; ``None`` if all changes matter.
+    #: The metadata of its base version, to ignore changes that only advance identity columns; ``None`` if all changes
+    #: matter.
     metadata: Metadata | None = None
     #: Whether it can be rebased onto a version in which another writer advanced identity columns.
     rebases_identity: bool = False
@@ -153,7 +154,8 @@ def _changes_of_state(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
         tolerates_marks = not read.changes_metadata or read.rebases_identity
         if old is None or not tolerates_marks or not only_marks_moved(old, newest):
             yield _conflict(MetadataChangedError, winner, "another commit changed the table's schema or properties")
-    both = {str(d.get("domain")) for _, d in winner.actions.of("domainMetadata")} & read.domains - {ROW_TRACKING_DOMAIN}
+    written = {str(d.get("domain")) for _, d in winner.actions.of("domainMetadata")} - {ROW_TRACKING_DOMAIN}
+    both = written if read.domains is None else written & read.domains
     if both:
         what = f"another commit changed the metadata domain {', '.join(sorted(both))}"
         yield _conflict(MetadataChangedError, winner, what)

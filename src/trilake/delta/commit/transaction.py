@@ -31,15 +31,18 @@ from trilake.common.version import __version__
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check_between
 from trilake.delta.files.place import check_place
+from trilake.delta.log.clustering import DOMAIN as CLUSTERING_DOMAIN
 from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head, State, apply_rare, empty_state
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.features import check_writable, has_feature
 from trilake.delta.protocol.iceberg import compat_versions, is_uniform
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.table_features import in_commit_timestamp
+from trilake.delta.protocol.table_features import checkpoint_protection, domain_metadata, in_commit_timestamp
+from trilake.delta.protocol.type_widening import recorded_for
 from trilake.delta.rules.iceberg_compat import check_compatible, check_files
+from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.rules.new_columns import check_reserved_names
 from trilake.errors import (
     ConcurrentWriteError,
@@ -82,10 +85,21 @@ class CommitPlan:
         return replace(
             self.read,
             app_ids=self.read.app_ids | set(self.txns),
-            domains=self.read.domains | set(self.domains),
+            domains=self._related_domains,
             changes_metadata=self.read.changes_metadata or self.metadata is not None,
             rebases_identity=self.rebase is not None,
         )
+
+    @property
+    def _related_domains(self) -> frozenset[str] | None:
+        """The metadata domains that the plan writes or depends on; ``None`` for all."""
+        if self.protocol is not None and not has_feature(self.protocol, domain_metadata.FEATURE.name):
+            return None
+        domains = (self.read.domains or frozenset()) | set(self.domains)
+        before = self.read.metadata
+        if self.metadata is None or (before is not None and only_marks_moved(before, self.metadata)):
+            return domains
+        return domains | {CLUSTERING_DOMAIN}  # it names columns of the schema
 
     @property
     def domain_actions(self) -> dict[str, dict[str, Any]]:
@@ -172,6 +186,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> int:
         added = frozenset(unquote(str(a["add"]["path"])) for a in plan.file_actions if "add" in a)
         check_place(log.store, referenced=added)
     previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
+    plan = replace(plan, read=replace(plan.read, metadata=previous.state.metadata))
     for other in plan.read.elsewhere:
         _check_read_at(log, other, previous.version)
     for attempt in range(MAX_ATTEMPTS):
@@ -220,6 +235,8 @@ def _content(log: DeltaLog, base: Head | None, previous: _CommitBase, plan: Comm
     if is_on(metadata.configuration, row_tracking.ENABLED):
         info["tags"] = {row_tracking.PRESERVED: "true"}
     new_metadata = plan.metadata
+    if new_metadata is not None and base is not None and version != base.version + 1:
+        new_metadata = _for_version(new_metadata, base.metadata, base.version + 1, version)
     if in_commit_timestamp.enabled(metadata):
         time = in_commit_timestamp.next_time(now, _info_before(log, previous))
         # Readers expect it in the first action of the commit.
@@ -238,6 +255,16 @@ def _content(log: DeltaLog, base: Head | None, previous: _CommitBase, plan: Comm
     lines += [{"txn": {"appId": a, "version": v, "lastUpdated": now}} for a, v in plan.txns.items()]
     lines += [{"domainMetadata": d} for d in plan.domain_actions.values()]
     return b"\n".join(orjson.dumps(a) for a in (*lines, *actions)) + b"\n"
+
+
+def _for_version(metadata: Metadata, before: Metadata, planned: int, version: int) -> Metadata:
+    """Metadata that names the commit's version where it names the ``planned`` one, of the first attempt."""
+    schema, configuration = recorded_for(metadata.schema, planned, version), dict(metadata.configuration)
+    key = checkpoint_protection.KEY
+    if configuration.get(key) == str(planned) != before.configuration.get(key):
+        configuration[key] = str(version)
+    schema_string = metadata.schema_string if schema is metadata.schema else schema.json()
+    return replace(metadata, schema_string=schema_string, configuration=configuration)
 
 
 def _info_before(log: DeltaLog, previous: _CommitBase) -> Mapping[str, Any] | None:

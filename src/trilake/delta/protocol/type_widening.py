@@ -26,10 +26,11 @@ from trilake.delta.protocol.schema import (
     paired,
     with_parts,
 )
-from trilake.delta.protocol.schema_edit import Path, nested_fields
+from trilake.delta.protocol.schema_edit import Path, each_field, nested_fields
 from trilake.errors import UnsupportedProtocolError
 
 TYPE_CHANGES = "delta.typeChanges"
+_VERSION = "tableVersion"
 ENABLED = "delta.enableTypeWidening"
 FEATURE = "typeWidening"
 PREVIEW = "typeWidening-preview"
@@ -195,6 +196,23 @@ def record_changes(old: StructType, new: StructType, *, version: int | None = No
     return recorded
 
 
+def recorded_for(schema: StructType, planned: int, version: int) -> StructType:
+    """The schema with changes that the preview recorded for the version ``planned`` recorded for ``version``.
+
+    Returns the same object if there are none.
+    """
+    if not any(c.get(_VERSION) == planned for f in nested_fields(schema) for c in type_changes(f)):
+        return schema
+
+    def moved(f: StructField) -> StructField:
+        changes = [{**c, _VERSION: version} if c.get(_VERSION) == planned else c for c in type_changes(f)]
+        return replace(f, metadata={**f.metadata, TYPE_CHANGES: changes}) if changes else f
+
+    recorded = each_field(schema, moved)
+    assert isinstance(recorded, StructType)
+    return recorded
+
+
 def _recorded(old: DataType, new: DataType, version: int | None) -> DataType:
     if isinstance(old, StructType) and isinstance(new, StructType):
         fields = []
@@ -219,7 +237,7 @@ def _changes(old: DataType, new: DataType, path: tuple[str, ...], version: int |
         return [change for name, a, b in inside for change in _changes(a, b, (*path, name), version)]
     if not can_widen(old, new):
         return []
-    change: dict[str, Any] = {} if version is None else {"tableVersion": version}
+    change: dict[str, Any] = {} if version is None else {_VERSION: version}
     change |= {"fromType": str(old), "toType": str(new)}
     if path:
         change["fieldPath"] = ".".join(path)

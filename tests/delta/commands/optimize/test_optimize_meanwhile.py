@@ -17,7 +17,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
-from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFileError
+from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFileError, ProtocolChangedError
 from trilake.storage import open_store
 
 
@@ -114,6 +114,14 @@ def test_only_schema_changes_conflict() -> None:
     with pytest.raises(ConflictError):
         optimize_with_race(uri, lambda: _ignore(Alter(opened(uri).log).add_columns({"c": "int"})))
     assert opened(uri).optimize().files_added == 1
+
+
+def test_newly_materialized_partition_columns_conflict() -> None:
+    uri = new_uri()
+    small_files(uri, files=2, partition_by=["p"])
+    with pytest.raises(ProtocolChangedError):
+        optimize_with_race(uri, lambda: _ignore(Alter(opened(uri).log).add_feature("materializePartitionColumns")))
+    assert opened(uri).files().num_rows == 4
 
 
 def _ignore(_: object) -> None:

@@ -52,7 +52,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, file_keys
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MODE
-from trilake.delta.protocol.iceberg import writes_partition_columns
+from trilake.delta.protocol.iceberg import compat_versions, writes_partition_columns
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.scan.read import packs, read_together
@@ -235,8 +235,15 @@ def in_turn(
 
 #: Attempts to commit the remaining bins.
 _ATTEMPTS = 100
-#: If one of these properties changes, files written before the change are not valid after it.
+#: Properties that decide what files contain.
 _DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
+
+
+def _content(snapshot: Snapshot) -> Any:
+    """What files contain besides the columns; files written before it changes are not valid after that."""
+    configuration = snapshot.metadata.configuration
+    partitions = writes_partition_columns(snapshot.protocol, configuration)
+    return partitions, compat_versions(configuration), [configuration.get(k) for k in _DECISIVE], row_columns(snapshot)
 
 
 @dataclass(frozen=True)
@@ -390,7 +397,6 @@ def _commit(
                 files=paths,
                 removed=paths,
                 isolation="SnapshotIsolation" if work.metadata is None else "Serializable",
-                metadata=base.metadata,
             ),
         )
         try:
@@ -420,8 +426,7 @@ def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
     # Properties are compared below; every append advances the marks of identity columns.
     bare = replace(new, configuration=old.configuration, name=old.name, description=old.description)
     same = only_marks_moved(old, bare)
-    settings = all(old.configuration.get(k) == new.configuration.get(k) for k in _DECISIVE)
-    return work.metadata is None and same and settings and row_columns(before) == row_columns(now)
+    return work.metadata is None and same and _content(before) == _content(now)
 
 
 def _still_there(

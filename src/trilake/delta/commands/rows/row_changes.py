@@ -252,7 +252,7 @@ def commit_changes(
         protocol=None if protocol == snapshot.protocol else protocol,
         metrics=metrics,
         user_metadata=user_metadata,
-        read=replace(read, isolation=snapshot.properties.isolation_level(), metadata=snapshot.metadata),
+        read=replace(read, isolation=snapshot.properties.isolation_level()),
         txns={} if txn is None else dict([txn]),
     )
     try:

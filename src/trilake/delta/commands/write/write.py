@@ -388,7 +388,6 @@ def _commit_files(
             read=replace(
                 replaced.read.beside(plan.read),
                 isolation=level if request.isolation is None else parse_level(request.isolation),
-                metadata=None if base is None else base.metadata,
             ),
             txns={} if request.txn is None else dict([request.txn]),
             domains=plan.domains,
