@@ -58,6 +58,16 @@ def test_concurrent_schema_change_is_merged() -> None:
         Alter(with_intruder(t, change=lambda a: a.add_columns({"n": "int"}))).add_columns({"N": "int"})
 
 
+def test_concurrently_suspended_row_tracking_is_not_resumed() -> None:
+    t = Case()
+    off = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
+    with pytest.raises(InvalidArgumentError, match="cannot both be true"):
+        Alter(with_intruder(t, change=lambda a: a.set_properties(off))).set_properties(
+            {"delta.enableRowTracking": "true"}
+        )
+    assert t.head.metadata.configuration == off
+
+
 def test_many_concurrent_schema_changes() -> None:
     t = Case()
     with ThreadPoolExecutor(6) as pool:

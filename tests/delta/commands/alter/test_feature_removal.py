@@ -296,6 +296,20 @@ def test_dropping_column_mapping_rewrites_its_files(what: str) -> None:
     assert rows(trilake.open(t.uri).to_arrow()) == rows(before)
 
 
+def test_empty_tables_without_column_mapping_keep_their_clustering_columns() -> None:
+    for remove in (
+        lambda t: t.alter.set_properties({"delta.columnMapping.mode": "none"}),
+        lambda t: t.alter.drop_feature("columnMapping", protect_history=True),
+    ):
+        t = Case(pa.table({"id": [1]}).slice(1), columnMapping__mode="name")
+        t.alter.cluster_by("id")
+        remove(t)
+        assert (
+            "delta.columnMapping.mode" not in t.configuration or t.configuration["delta.columnMapping.mode"] == "none"
+        )
+        assert clustering_columns(t.log.head()) == [("id",)]
+
+
 @pytest.mark.parametrize("why", ["names", "feed"])
 def test_required_column_mapping_is_not_dropped(why: str) -> None:
     names = ["id", "a b"] if why == "names" else ["id", "p"]

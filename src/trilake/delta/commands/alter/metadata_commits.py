@@ -157,7 +157,7 @@ class MetadataCommits(PublicNames):
             file_actions=files,
             metadata=change.metadata if change.metadata != base.state.metadata else None,
             protocol=change.protocol if change.protocol != base.protocol else None,
-            read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
+            read=ReadSet(whole_table=whole, changes_metadata=True),
             domains=change.domains,
         )
         return commit(self.log, base, plan)
@@ -209,6 +209,7 @@ class MetadataCommits(PublicNames):
         """
 
         def assigning(head: Head) -> MetadataChange:
+            change(head)  # raises if another writer has suspended row tracking since
             resumed = {row_tracking.SUSPENDED: "false"} if head.properties.is_on(row_tracking.SUSPENDED) else {}
             return self._with_properties(head, {f"{FEATURE}{row_tracking.FEATURE}": "supported", **resumed})
 
@@ -272,7 +273,8 @@ class MetadataCommits(PublicNames):
         trace = trace_in(self.log, snapshot, row)
         if trace is None:
             after = _configured(removal.metadata(row.turned_off(snapshot.metadata)), properties)
-            change = MetadataChange(snapshot.protocol, after, "REMOVE COLUMN MAPPING", {})
+            domains = _clustering_domains(snapshot, after)
+            change = MetadataChange(snapshot.protocol, after, "REMOVE COLUMN MAPPING", {}, domains=domains)
             return self._commit(snapshot, change, whole=True)
         outcome = rewrite_files(self.log, snapshot, row, run=self.run, properties=properties)
         if outcome is None:
@@ -293,7 +295,8 @@ class MetadataCommits(PublicNames):
             metadata = metadata if used else removal.metadata(metadata)
             keys = sorted(set(snapshot.metadata.configuration) - set(metadata.configuration))
             parameters = {"properties": logged_json(keys), "ifExists": "true"}
-            off = MetadataChange(snapshot.protocol, metadata, "UNSET TBLPROPERTIES", parameters)
+            domains = _clustering_domains(snapshot, metadata)
+            off = MetadataChange(snapshot.protocol, metadata, "UNSET TBLPROPERTIES", parameters, domains=domains)
             if off.changes(snapshot.protocol, snapshot.metadata):
                 snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
             if not used or rewritten:
@@ -415,17 +418,23 @@ def rewrite_files(
         work = RewriteRequest(bins, "REORG", {"predicate": [], "applyPurge": True}, TARGET_SIZE)
         return rewrite(log, snapshot, work, run=run).version
     after = _configured(removal.metadata(row.turned_off(snapshot.metadata)), properties or {})
-    columns = clustering.clustering_columns(snapshot)
-    domain = clustering.clustering_domain(after.schema, columns)
     work = RewriteRequest(
         bins,
         "REMOVE COLUMN MAPPING",
         {},
         TARGET_SIZE,
         metadata=after,
-        domains={clustering.DOMAIN: domain} if columns else {},
+        domains=_clustering_domains(snapshot, after),
     )
     return rewrite(log, snapshot, work, run=run).version
+
+
+def _clustering_domains(snapshot: Snapshot, after: Metadata) -> dict[str, str]:
+    """The clustering domain with the physical names that the metadata ``after`` gives the columns, if they change."""
+    columns = clustering.clustering_columns(snapshot)
+    if not columns or after.column_mapping_mode == snapshot.metadata.column_mapping_mode:
+        return {}
+    return {clustering.DOMAIN: clustering.clustering_domain(after.schema, columns)}
 
 
 def _configured(metadata: Metadata, properties: Mapping[str, str]) -> Metadata:
