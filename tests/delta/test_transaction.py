@@ -195,3 +195,14 @@ def test_transaction_version_of_an_application(tmp_path: Path) -> None:
     assert (table.transaction_version("nightly"), table.transaction_version("daily")) == (7, None)
     assert trilake.open(tmp_path, version=0).transaction_version("nightly") == 3
     assert deltalake.DeltaTable(tmp_path).transaction_version("nightly") == 7
+
+
+def test_a_domain_adds_its_feature() -> None:
+    store = MemoryStore()
+    trilake.create(store.uri, {"a": "int"})
+    for configuration in ("{}", None):
+        tx = Transaction(store)
+        tx.set_domain("my.domain", configuration)
+        tx.commit("NOTE")
+        assert "domainMetadata" in (DeltaLog(store, standard_engine()).head().protocol.writer_features or ())
+    assert "protocol" not in _actions(store, 2)

@@ -23,7 +23,7 @@ from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.features import add_feature, check_writable
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
@@ -198,7 +198,10 @@ class Transaction:
         self._txns[app_id] = version
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
-        """Set the ``configuration`` of the metadata domain ``domain``; ``None`` removes it."""
+        """Set the ``configuration`` of the metadata domain ``domain``; ``None`` removes it.
+
+        The table gets the feature *domainMetadata* if it lacks it.
+        """
         self._domains[domain] = configuration
 
     def commit(
@@ -229,15 +232,19 @@ class Transaction:
         if removes and base.properties.is_on(APPEND_ONLY):
             raise removal_rejected(base.uri, so=f"{operation} is not possible")
         metadata = moved_on(self._metadata or base.metadata, self._parts)
+        protocol = self._protocol
+        if any(configuration is not None for configuration in self._domains.values()):
+            needed = add_feature(protocol or base.protocol, "domainMetadata")
+            protocol = protocol if needed == base.protocol else needed
         plan = CommitPlan(
             operation=operation,
             parameters=parameters or {},
             file_actions=self._actions,
             metadata=metadata if metadata != base.metadata else None,
-            protocol=self._protocol,
+            protocol=protocol,
             metrics=metrics or {},
             user_metadata=user_metadata,
-            read=replace(self._reads, isolation=self._level(), metadata=base.metadata),
+            read=replace(self._reads, isolation=self._level()),
             txns=self._txns,
             domains=self._domains,
         )
