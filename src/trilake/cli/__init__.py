@@ -12,12 +12,10 @@ import sys
 def main() -> None:
     """Run the command line, and exit with its code; 2 if typer is not installed."""
     try:
-        import typer  # noqa: F401 - tells a missing extra from any other error
+        from trilake.cli.app import run
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in ("typer", "click", "shellingham"):
             raise
         print('trilake: the command line needs typer: pip install "trilake[cli]"', file=sys.stderr)
         raise SystemExit(2) from None
-    from trilake.cli.app import run
-
     run()

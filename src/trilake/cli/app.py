@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from trilake.cli import maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
@@ -55,10 +56,8 @@ class Commands(TyperGroup):
             return super().main(args=arguments, prog_name=prog_name, **more)
         try:
             code = super().main(args=arguments, prog_name=prog_name, **{**more, "standalone_mode": False})
-        except Exception as e:
-            if not _is_usage_error(e):
-                raise
-            message = " ".join(str(e.format_message()).split())  # type: ignore[attr-defined]  # of click's errors
+        except TyperException as e:
+            message = " ".join(e.format_message().split())
             output(True).problem(Problem("USAGE", message, Exit.USAGE, "trilake --help lists commands and options"))
             code = Exit.USAGE
         sys.exit(code if isinstance(code, int) else 0)
@@ -75,11 +74,6 @@ def wants_json(arguments: Sequence[str]) -> bool:
     (True, False)
     """
     return "--json" in takewhile(lambda argument: argument != "--", arguments)
-
-
-def _is_usage_error(error: BaseException) -> bool:
-    # Click's error for a wrong command line; its class differs between releases of typer.
-    return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
 @contextmanager
@@ -104,7 +98,7 @@ def errors_reported(*, json: bool) -> Iterator[None]:
         _forget(sys.stdout)
         raise typer.Exit(Exit.BROKEN_PIPE) from None
     except Exception as e:
-        if _is_usage_error(e):
+        if isinstance(e, TyperException):  # a wrong command line, which typer reports
             raise
         problem = Problem.of(e)
         if debugging():
@@ -130,7 +124,7 @@ def _pipe_may_close() -> Iterator[None]:
 
 
 def _forget(stream: Any) -> None:
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError):  # closed, without a file, or None
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
