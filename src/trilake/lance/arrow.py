@@ -69,7 +69,7 @@ def _check_storage(storage_type: pa.DataType, expected: Sequence[pa.DataType]) -
         raise InvalidArgumentError(f"storage_type must be {' or '.join(map(str, expected))}, got {storage_type}")
 
 
-class _ImageType(pa.ExtensionType):  # type: ignore[misc]
+class _ImageType(pa.ExtensionType):
     """Base class of image types whose only parameter is the storage type."""
 
     def __arrow_ext_serialize__(self) -> bytes:
@@ -119,7 +119,7 @@ class FixedShapeImageTensorType(_ImageType):
         return cls(storage_type.value_type, json.loads(serialized.decode())["shape"])
 
 
-class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
+class ImageScalar(pa.ExtensionScalar):
     """Base class of single images; ``as_py`` returns the stored value: a string, bytes, or a list of numbers."""
 
 
@@ -139,7 +139,7 @@ def _array(kind: pa.ExtensionType, storage: pa.Array) -> Any:
     return pa.ExtensionArray.from_storage(kind, storage)
 
 
-class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
+class ImageArray(pa.ExtensionArray):
     """Base class of image arrays."""
 
     def __repr__(self) -> str:
@@ -265,7 +265,7 @@ for _type in (BFloat16Type(), ImageURIType(), EncodedImageType(), FixedShapeImag
         pa.register_extension_type(_type)
 
 _pandas: ModuleType | None = None
-with suppress(ImportError):  # pandas is optional
+with suppress(MissingDependencyError):  # pandas is optional
     _pandas = import_module("trilake.lance.pylance.bfloat16_pandas")
 
 

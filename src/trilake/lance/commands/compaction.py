@@ -18,7 +18,7 @@ from trilake.common.arguments import count, flag
 from trilake.common.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
-from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, discarded_on_failure, write_fragments
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, discarded_on_failure, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import OptionError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
@@ -409,10 +409,9 @@ def compact(snapshot: Snapshot, options: CompactionOptions | None = None) -> tup
     snapshot.manifest.check_writable(snapshot.store.uri)
     plan = plan_compaction(snapshot, options)
     results: list[RewriteResult] = []
-    try:
+    written: list[Fragment] = []
+    with discarded_on_failure(snapshot.store, written):
         for task in plan.tasks:
-            results.append(rewrite(snapshot, task))  # noqa: PERF401 - if a task fails, the finished ones are cleaned up
-    except BaseException:
-        discard(snapshot.store, [f for r in results for f in r.new_entries])
-        raise
+            results.append(rewrite(snapshot, task))
+            written += results[-1].new_entries
     return commit_compaction(snapshot, results)

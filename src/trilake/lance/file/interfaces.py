@@ -139,11 +139,7 @@ class DataFileWriter(ABC):
     def discard(self) -> None:
         """Discard what was written; the file does not appear."""
         self._stop()
-        discard = getattr(self._file, "discard", None)
-        if discard is not None:
-            discard()
-        else:
-            self._file.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
+        self._file.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
 
     @abstractmethod
     def _stop(self) -> None:

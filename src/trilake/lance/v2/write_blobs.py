@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
 from trilake.lance.file.types import DEDICATED, DESCRIPTION_V2, EXTERNAL, INLINE, PACKED, side_file
@@ -18,6 +17,7 @@ from trilake.lance.file.view import with_items
 from trilake.lance.v2.encode_options import whole_number
 from trilake.lance.v2.encode_values import Strings, copy_strings
 from trilake.storage.base import Store, WriteGroup
+from trilake.storage.ownership import discard
 
 #: Description of a blob up to 2.1: a byte range of the file.
 RANGE = pa.struct([pa.field(name, pa.uint64(), False) for name in ("position", "size")])
@@ -65,12 +65,10 @@ class BlobWriter:
     def discard(self) -> None:
         """Discard an incomplete side file, and remove the finished ones."""
         if self._pack is not None:
-            with suppress(InvalidArgumentError):
-                self._pack.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
+            self._pack.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
             self._pack = None
         store = self._store.store if isinstance(self._store, WriteGroup) else self._store
-        with suppress(TrilakeError):
-            store.delete([side_file(self._key, id) for id in range(1, self._next_id)])
+        discard(store, [side_file(self._key, id) for id in range(1, self._next_id)])
 
     def _describe(self, array: pa.Array, field: Field) -> pa.Array:
         parts: dict[str, pa.Array] = {}

@@ -422,8 +422,7 @@ class ParquetTarget:
         return Done(None, len(files), sum(f.size for f in files))
 
     def discard(self, written: Sequence[list[StagedParquet]]) -> None:
-        with suppress(TrilakeError, OSError):  # report why the conversion failed
-            clean(self.store, self.rows.job)
+        clean(self.store, self.rows.job)
 
 
 def target(store: Store, source: Source, request: TargetRequest, exists: bool) -> ParquetTarget:
