@@ -198,7 +198,7 @@ def also_called(**aliases: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 kwargs[aliases[alias]] = kwargs.pop(alias)
             return call(*args, **kwargs)
 
-        renamed.aliases = aliases  # type: ignore[attr-defined]
+        vars(renamed)["aliases"] = aliases
         return renamed
 
     return decorate

@@ -10,7 +10,7 @@ import dataclasses
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trilake.common.text import format_size, plain, plural
 
@@ -99,6 +99,8 @@ def words(name: str) -> str:
 class Displayed:
     """A dataclass that notebooks show as a table of its fields."""
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     def _repr_html_(self) -> str:
         return card(self._title(), self._facts())
 
@@ -106,7 +108,7 @@ class Displayed:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).removesuffix(" Result")
 
     def _facts(self) -> list[tuple[str, object]]:
-        values = [(words(f.name), getattr(self, f.name)) for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
+        values = [(words(f.name), getattr(self, f.name)) for f in dataclasses.fields(self) if f.repr]
         return [(name, value) for name, value in values if value is not None]
 
 

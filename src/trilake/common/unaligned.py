@@ -15,7 +15,7 @@ from trilake.common.jit import COMPILED
 
 if COMPILED:
     import numba
-    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+    from llvmlite import ir
     from numba.extending import intrinsic
 
     def _place(bits: int, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -104,7 +104,7 @@ class Blob:
         return Blob(data=b"")
 
 
-class BlobType(pa.ExtensionType):  # type: ignore[misc]
+class BlobType(pa.ExtensionType):
     """The Arrow extension type of blobs to write."""
 
     def __init__(self, storage_type: pa.DataType = _STORAGE) -> None:
@@ -136,7 +136,7 @@ class BlobType(pa.ExtensionType):  # type: ignore[misc]
         return BlobType, (self.storage_type,)
 
 
-class BlobArray(pa.ExtensionArray):  # type: ignore[misc]
+class BlobArray(pa.ExtensionArray):
     """An array of blobs."""
 
     @classmethod

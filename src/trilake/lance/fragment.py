@@ -161,7 +161,7 @@ class RowIdSequence:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RowIdSequence) and np.array_equal(self.row_ids, other.row_ids)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # not hashable
 
     def __repr__(self) -> str:
         first = ", ".join(map(str, self.row_ids[:_SHOWN].tolist()))
@@ -193,7 +193,7 @@ class FragmentSession:
         return selection.show(pa.Table.from_batches([rows]))
 
 
-class LanceFragment(Scannable, pa.dataset.Fragment):  # type: ignore[misc]
+class LanceFragment(Scannable, pa.dataset.Fragment):
     """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an unknown id.
 
     >>> from trilake.lance import write_dataset

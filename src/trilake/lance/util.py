@@ -10,11 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands.vector_indices import partitions_for as _target_partition_size_to_num_partitions  # noqa: F401
+from trilake.lance.commands.vector_indices import partitions_for
 from trilake.lance.file.errors import NotTrainedError, WrongTypeError
 from trilake.lance.index import ivf_pq
 
 Floats = npt.NDArray[np.float32]
+#: Its name in pylance.
+_target_partition_size_to_num_partitions = partitions_for
 
 
 def sanitize_ts(ts: Any) -> dt.datetime:

@@ -579,7 +579,7 @@ def _to_proto(each: Field, place: DictionaryPlace | None) -> format_pb2.Field:
         parent_id=each.parent_id,
         logical_type=each.logical_type,
         nullable=each.nullable,
-        encoding=int(each.encoding),  # type: ignore[arg-type]
+        encoding=each.encoding.name,
         extension_name=each.metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace"),
         unenforced_primary_key=each.is_key,
         unenforced_primary_key_position=each.primary_key[1],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -147,8 +147,8 @@ class MappedSource(Source):
             return np.empty(0, np.uint8)
         # View the file as overlapping elements of this width, one for each byte, and let numpy take some of them.
         count = self.size - width + 1
-        elements: Any = np.ndarray((count,), np.dtype((np.void, width)), self._bytes, strides=(1,))
-        return elements[pieces.starts].view(np.uint8)  # type: ignore[no-any-return]
+        elements: npt.NDArray[np.void] = np.ndarray((count,), np.dtype((np.void, width)), self._bytes, strides=(1,))
+        return elements[pieces.starts].view(np.uint8)
 
     def _one_by_one(self, starts: Int64s, lengths: Int64s) -> Bytes:
         """Copy the pieces; long ones go into memory of Arrow's pool, which the next scan reuses."""

@@ -179,10 +179,8 @@ def _joined(maps: Iterable[RowMap]) -> RowMap:
 
 def row_ids(rows: RowMap) -> RowIds | None:
     """Return the sorted row ids of a bitmap; ``None`` if there are too many, or if it has all rows of a fragment."""
-    if any(bitmap is None for bitmap in rows.values()) or sum(map(len, rows.values())) > MOST_ROWS:  # type: ignore[arg-type]
+    bitmaps = {fragment: bitmap for fragment, bitmap in sorted(rows.items()) if bitmap is not None}
+    if len(bitmaps) < len(rows) or sum(map(len, bitmaps.values())) > MOST_ROWS:
         return None
-    parts = [
-        np.asarray((rows[fragment] or BitMap()).to_array(), np.uint64) | np.uint64(fragment << 32)
-        for fragment in sorted(rows)
-    ]
+    parts = [np.asarray(b.to_array(), np.uint64) | np.uint64(fragment << 32) for fragment, b in bitmaps.items()]
     return np.concatenate([np.empty(0, np.uint64), *parts])

@@ -8,7 +8,7 @@ from trilake.common.extras import missing
 
 try:
     from google.protobuf import any_pb2, empty_pb2
-    from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]
+    from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]  # private
     from google.protobuf.message import DecodeError, Message
     from google.protobuf.unknown_fields import UnknownFieldSet
 except ImportError:

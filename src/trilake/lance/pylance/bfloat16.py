@@ -70,7 +70,7 @@ class BFloat16:
         return BFloat16, (self._value,)
 
 
-class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
+class BFloat16Type(pa.ExtensionType):
     """The Arrow type of :class:`BFloat16`."""
 
     def __init__(self) -> None:
@@ -94,22 +94,22 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
         return load("pandas", "pandas columns").api.types.pandas_dtype("lance.bfloat16")
 
 
-class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
+class BFloat16Scalar(pa.ExtensionScalar):
     """A value of a :class:`BFloat16Array`, equal to :class:`BFloat16` and ml_dtypes scalars of the same value."""
 
     def as_py(self, **more: Any) -> BFloat16 | None:
         return None if self.value is None else BFloat16.from_bytes(self.value.as_py())
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: Any) -> bool:
         if type(other).__name__ == "bfloat16":  # ml_dtypes need not be installed
-            other = BFloat16(float(other))  # type: ignore[arg-type]
+            other = BFloat16(float(other))
         return bool(self.as_py() == (other.as_py() if isinstance(other, BFloat16Scalar) else other))
 
     def __hash__(self) -> int:
         return hash(self.as_py())
 
 
-class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
+class BFloat16Array(pa.ExtensionArray):
     """An array of bfloat16 numbers."""
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ except ImportError:
 
 
 @register_extension_dtype
-class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]
+class PandasBFloat16Type(ExtensionDtype):
     """The pandas type ``lance.bfloat16``."""
 
     kind = "f"
@@ -45,7 +45,7 @@ class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]
         return cls()
 
 
-class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
+class PandasBFloat16Array(ExtensionArray):
     """A pandas array backed by an Arrow array."""
 
     dtype = PandasBFloat16Type()
@@ -90,7 +90,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
     def __eq__(self, other: Any) -> Any:
         return np.array([a == b for a, b in zip(self, other)], bool)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # not hashable
 
     @property
     def nbytes(self) -> int:

@@ -58,7 +58,7 @@ from trilake.storage import open_store
 from trilake.table.table import FilterLike
 
 
-class LanceDataset(Scannable, pa.dataset.Dataset):  # type: ignore[misc]
+class LanceDataset(Scannable, pa.dataset.Dataset):
     """A dataset at one version.
 
     Parameters

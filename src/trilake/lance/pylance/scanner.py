@@ -357,7 +357,7 @@ def _with_file(value: Any, inside: tuple[str, ...], file: BlobFile | None) -> An
     return value if value is None else {**value, inside[0]: _with_file(value[inside[0]], inside[1:], file)}
 
 
-class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
+class LanceScanner(pa.dataset.Scanner):
     """A scan of a dataset; each call that returns rows runs it again."""
 
     def __init__(

@@ -78,7 +78,7 @@ def _numbers(name: str, column: pa.Array) -> npt.NDArray[Any]:
     return numbers
 
 
-class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
+class LanceDataset(_data.IterableDataset):
     """A PyTorch iterable dataset of the rows of a Lance dataset.
 
     With several loader workers (``DataLoader(ds, batch_size=None, num_workers=2)``) each row is returned once: workers
@@ -238,7 +238,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         return _SHARDED[self.shard_granularity](self.rank * workers + worker, readers)
 
 
-class SafeLanceDataset(_data.Dataset):  # type: ignore[misc]
+class SafeLanceDataset(_data.Dataset):
     """A PyTorch map-style dataset: rows by position, as dictionaries.  Each worker process opens the dataset itself.
 
     Parameters

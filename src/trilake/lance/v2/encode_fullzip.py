@@ -64,7 +64,7 @@ def _layout(leaf: Leaf, values: int, encoding: pb.CompressiveEncoding) -> tuple[
         num_items=leaf.entries,
         num_visible_items=values,
         value_compression=encoding,
-        layers=leaf.layers,  # type: ignore[arg-type]
+        layers=leaf.layers,
     )
     bits = bits_rep + bits_def
     width = (bits > 0) + (bits > 8) + 2 * (bits > 16)

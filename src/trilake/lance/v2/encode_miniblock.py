@@ -57,7 +57,7 @@ def mini_block(leaf: Leaf, chunks: e.Chunks, *, large: bool, items: Items | None
     """
     layout = pb.MiniBlockLayout(
         value_compression=chunks.encoding,
-        layers=leaf.layers,  # type: ignore[arg-type]
+        layers=leaf.layers,
         num_buffers=len(chunks.streams),
         num_items=int(chunks.bounds[-1]),
         has_large_chunk=large,

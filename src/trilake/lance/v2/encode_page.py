@@ -74,7 +74,7 @@ def _constant(leaf: Leaf, value: tuple[Any, ...] | None, *, compress: bool) -> P
 
     From 2.2 on, the levels of an all-null page may be compressed.
     """
-    layout = pb.ConstantLayout(layers=leaf.layers)  # type: ignore[arg-type]
+    layout = pb.ConstantLayout(layers=leaf.layers)
     buffers: list[Any] = []
     if value is not None:
         if len(value) == 1 and len(value[0]) <= MAX_INLINE:
@@ -306,5 +306,5 @@ def _blobs(leaf: Leaf) -> Page:
     encoding = pb.CompressiveEncoding(packed_struct=pb.PackedStruct(bits_per_value=[64, 64], values=e.flat(128)))
     chunks = replace(e.flat_chunks(rows.view(np.uint8).reshape(-1), 128, len(rows)), encoding=encoding)
     inner = mini_block(Leaf(leaf.values, leaf.rows, (pb.ALL_VALID_ITEM,)), chunks, large=False)
-    layout = pb.BlobLayout(inner_layout=inner.layout, layers=leaf.layers)  # type: ignore[arg-type]
+    layout = pb.BlobLayout(inner_layout=inner.layout, layers=leaf.layers)
     return replace(inner, layout=pb.PageLayout(blob_layout=layout))

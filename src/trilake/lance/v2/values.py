@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,10 @@ def allocate(size: int) -> Bytes:
 class Values(ABC):
     """Values without nulls."""
 
-    count: int
+    if TYPE_CHECKING:  # dataclasses would take a real property for the default of a field of that name
+
+        @property
+        def count(self) -> int: ...
 
     @abstractmethod
     def slice(self, start: int, stop: int) -> Values:
@@ -131,7 +134,7 @@ class Variable(Values):
     data: Bytes
 
     @property
-    def count(self) -> int:  # type: ignore[override]
+    def count(self) -> int:
         return len(self.offsets) - 1
 
     def slice(self, start: int, stop: int) -> Variable:
@@ -193,7 +196,7 @@ class Rows(Values):
     data: Flat
 
     @property
-    def count(self) -> int:  # type: ignore[override]
+    def count(self) -> int:
         return self.data.count
 
     def slice(self, start: int, stop: int) -> Rows:
@@ -246,7 +249,7 @@ class Indexed(Values):
     items: Values
 
     @property
-    def count(self) -> int:  # type: ignore[override]
+    def count(self) -> int:
         return self.indices.count
 
     def slice(self, start: int, stop: int) -> Indexed:

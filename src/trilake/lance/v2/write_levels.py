@@ -83,7 +83,7 @@ class Levels:
     def leaf(self, values: pa.Array, rows: int) -> Leaf:
         """Finish at a leaf, whose item layer is the last one passed."""
         numbers, level, visible = np.zeros(2 * len(self.layers) + 1, np.uint16), 0, -1
-        kinds: list[int] = []
+        kinds: list[pb.Layer] = []
         for i in reversed(range(len(self.layers))):
             layer = self.layers[i]
             if layer.is_list and visible < 0:
@@ -116,7 +116,7 @@ class Leaf:
 
     values: Any
     rows: int
-    layers: tuple[int, ...]
+    layers: tuple[pb.Layer, ...]
     repetition: U16 | None = None
     definition: U16 | None = None
     visible: int = 0
@@ -177,7 +177,7 @@ def validity(array: pa.Array) -> tuple[U8 | None, int]:
     return np.frombuffer(array.buffers()[0], np.uint8), array.offset
 
 
-def _kind(layer: Layer) -> int:
+def _kind(layer: Layer) -> pb.Layer:
     if not layer.is_list:
         return pb.NULLABLE_ITEM if layer.nulls else pb.ALL_VALID_ITEM
     if layer.empties:

@@ -270,7 +270,7 @@ class FragmentMetadata:
             return self.entry == other.entry
         return (self.id, [f.path for f in self.files]) == (other.id, [f.path for f in other.files])
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # not hashable
 
     def to_json(self) -> dict[str, Any]:
         """The entry as JSON types."""

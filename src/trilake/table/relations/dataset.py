@@ -30,7 +30,7 @@ class Rows(Protocol):
         """The number of rows for which ``filter`` is true."""
 
 
-class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+class TableDataset(ds.Dataset):
     """The rows of an open table; engines select columns and rows.  ``where`` is a filter for all reads."""
 
     def __init__(self, table: Rows, where: ds.Expression | None = None) -> None:

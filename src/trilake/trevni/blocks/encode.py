@@ -51,7 +51,7 @@ class Spool:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(  # noqa: SIM115 - closed by close
                 dir=self._folder, prefix="trilake-", buffering=1 << 18
             )
         for number in range(self._spilled, len(self._blocks)):

@@ -242,13 +242,13 @@ class ColumnFile:
             stop = max(i + 1, bisect_left(offsets, offsets[i] + _READ_SIZE, i) - 1)
             base = offsets[i]
             data = memoryview(self._source.read(base, offsets[stop] - base)).cast("B")
-            for i in range(i, stop):  # noqa: B020 - the outer loop continues where this one ends
-                at, end = offsets[i] - base, offsets[i] - base + stored_sizes[i]
-                place = self.where(number).at(first + i, offsets[i])
-                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[i], place)
+            for n in range(i, stop):
+                at, end = offsets[n] - base, offsets[n] - base + stored_sizes[n]
+                place = self.where(number).at(first + n, offsets[n])
+                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[n], place)
                 if check:
                     codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), place)
-                yield Block(raw, slots[i], first + i, offsets[i])
+                yield Block(raw, slots[n], first + n, offsets[n])
             i = stop
 
     def _check_sizes(self, column: layout.ColumnDescriptor, table: layout.BlockTable, first: int, slots: Any) -> None:

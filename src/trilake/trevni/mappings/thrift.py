@@ -247,8 +247,8 @@ def _type_arguments(type_: Any) -> tuple[int, Any]:
             return STRING, "BINARY" if type_ == "binary" else "UTF8"
         return _NUMBERS[type_], None
     if "struct" in type_:
-        struct = _class(type_)
-        return STRUCT, (struct, struct.thrift_spec)  # type: ignore[attr-defined]  # _class puts it there
+        struct: Any = _class(type_)
+        return STRUCT, (struct, struct.thrift_spec)
     if "map" in type_:
         key, value = type_["map"]
         return MAP, (*_type_arguments(key), *_type_arguments(value), False)

@@ -246,7 +246,8 @@ def publish(
             plan = begin_alone(store, job, plan, removes, runtime)
         else:
             jobs.begin(store, job, plan)
-        for done, file in enumerate(files, 1):  # noqa: B007 - for the error
+        for file in files:
+            done += 1
             move(store, file.staged, file.key)
         sync_names(store, plan.adds)
     except (StorageError, OSError) as e:
