@@ -10,9 +10,6 @@ import pytest
 import trilake
 from tests.cli.running import run
 
-pytest.importorskip("pyspark")
-
-
 pytestmark = pytest.mark.long
 
 

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 import trilake
 from trilake.spark.session.compat import RELEASE
 
-pytestmark = pytest.mark.skipif(RELEASE < (4, 1), reason="Spark's grammar knows no comments of columns before 4.1")
-
 
 @pytest.fixture
 def session(spark: SparkSession) -> Iterator[SparkSession]:
@@ -28,6 +26,7 @@ def _comments(spark: SparkSession, table: str) -> list[object]:
     return [f.metadata.get("comment") for f in (*schema.fields, *schema["s"].dataType.fields)]  # type: ignore[attr-defined]
 
 
+@pytest.mark.skipif(RELEASE < (4, 1), reason="Spark's grammar knows no comments of columns before 4.1")
 def test_column_comments_are_stored_in_the_table(session: SparkSession, tmp_path: Path) -> None:
     """Spark accepted them and changed only its catalog, not the table."""
     session.sql("COMMENT ON COLUMN aux_t.a IS 'an a'")

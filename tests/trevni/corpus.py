@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.conftest import ROOT, shared_folder
 from trilake.trevni import ColumnValues
 
-SHARED = Path(os.environ.get("TRILAKE_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
-CORPUS = SHARED / "corpus" / "trevni"
-
-needs_corpus = pytest.mark.skipif(
-    not CORPUS.is_dir(), reason="the reference files (../shared/corpus/trevni) are absent"
-)
+CORPUS = (shared_folder() or ROOT.parent / "shared") / "corpus" / "trevni"
+needs_corpus = pytest.mark.usefixtures("shared")
 
 REFERENCE = sorted((CORPUS / "ref").glob("*.trv"))
 AVRO = sorted((CORPUS / "avro").glob("*.trv"))

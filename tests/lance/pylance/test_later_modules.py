@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pydantic
 import pytest
 
 from trilake import lance
@@ -415,9 +416,7 @@ def test_compaction_reads_no_more_than_asked(tmp_path: Path) -> None:
 
 
 def test_pydantic_rows_are_written(tmp_path: Path) -> None:
-    pydantic = pytest.importorskip("pydantic")
-
-    class Part(pydantic.BaseModel):  # type: ignore[name-defined, misc]
+    class Part(pydantic.BaseModel):
         n: int
 
     class Row(Part):

@@ -15,6 +15,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.spark.patches import chains, recorder
 from trilake.spark.patches.recorder import patch, patched, record_of, undo, watch
 from trilake.spark.session.bypass import bypass
+from trilake.spark.session.compat import RELEASE
 
 
 class Reader:
@@ -179,8 +180,10 @@ def test_unregister_restores_the_methods(spark: SparkSession) -> None:
         trilake.register(spark)
 
 
+@pytest.mark.skipif(RELEASE < (4, 1), reason="Spark has no pipelines before 4.1")
 def test_pipeline_definitions_are_left_to_spark() -> None:
-    registry: Any = pytest.importorskip("pyspark.pipelines.graph_element_registry", reason="PySpark 4.1 and newer")
+    from pyspark.pipelines import graph_element_registry as registry
+
     patch(Reader, "load", _ours, owner="test")
     assert Reader().load("t.d") == "we read t.d"
     with registry.graph_element_registration_context(object()):

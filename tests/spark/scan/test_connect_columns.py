@@ -9,13 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 from trilake.expr import parse_filter
 from trilake.spark.scan.connect_columns import connect_sql
-
-pytest.importorskip("grpc")
 
 #: No server is needed.
 _SESSION: Any = SimpleNamespace(client=None)

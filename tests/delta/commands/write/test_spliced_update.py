@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import deltalake
 import duckdb
 import orjson
 import polars as pl
@@ -192,7 +193,6 @@ def test_spliced_update_keeps_partitions(tmp_path: Path, spied: Spied) -> None:
 
 
 def test_other_engines_read_the_spliced_file(tmp_path: Path, spied: Spied) -> None:
-    deltalake = pytest.importorskip("deltalake")
     path = str(tmp_path / "t")
     deltalake.write_deltalake(path, _numbers())
     trilake.open(path).update({"s": "concat(s, '!')", "n": "n + 1"}, "id % 2 = 0")
