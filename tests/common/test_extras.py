@@ -46,6 +46,8 @@ def test_delta_tables_need_no_extras(tmp_path: Path) -> None:
         trilake.convert(place + "/t", place + "/p", format="parquet")
         with pytest.raises(trilake.TrilakeError, match="TABLE_NOT_FOUND"):
             trilake.open(place + "/none")
+        with pytest.raises(MissingDependencyError, match=r'need fastavro,.*pip install "trilake\\[iceberg\\]"'):
+            trilake.sync_iceberg(place + "/t")
         """,
         tmp_path,
     )

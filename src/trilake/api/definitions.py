@@ -210,7 +210,7 @@ def sync_iceberg(
     """
     try:
         from trilake.delta.iceberg.sync import sync
-    except ImportError:
+    except ModuleNotFoundError:
         raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
 
     return sync(_existing(uri, storage_options), rebuild=rebuild)
