@@ -73,7 +73,7 @@ def below_table(store: Store, *, thorough: bool = True) -> Below | None:
             folders = [unquote(folder) for folder in folders]
         if folders[0].startswith(("_", ".")):
             continue
-        with suppress(TrilakeError, OSError):
+        with suppress(TrilakeError, OSError):  # a folder above need not be readable
             above = open_sibling(store, f"{scheme}://{'/'.join(parts[:-depth])}")
             log = above.local_path("_delta_log")
             if (log is None or os.path.isdir(log)) and format_named(DEFAULT).detect(above):

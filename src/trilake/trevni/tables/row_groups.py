@@ -377,7 +377,7 @@ def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[
                     store.put(jobs.plan_key(job), final.serialised())
                 return final
         except BaseException:
-            with suppress(StorageError):
+            with suppress(StorageError):  # the first error matters
                 store.delete([jobs.plan_key(job)])
             raise
         store.delete([jobs.plan_key(job)])
