@@ -36,7 +36,7 @@ def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
     """Return the rows after an operation on ``rows``; ``old`` are those of the version that a restore names."""
     key = op.args[0]
     match op.kind:
-        case "append" | "batch" | "txn" | "elsewhere":
+        case "append" | "batch" | "txn" | "given" | "elsewhere":
             return {**rows, **new_rows(op)}
         case "overwrite" | "replace":
             return new_rows(op)
@@ -85,6 +85,7 @@ CHANGES = frozenset(
         "append",
         "batch",
         "txn",
+        "given",
         "replace",
         "overwrite",
         "dynamic",

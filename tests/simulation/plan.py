@@ -150,6 +150,10 @@ NEWER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "extra": (0.2, ("true",)),
     "delta.enableTypeWidening": (0.1, ("true",)),
 }
+#: Newest operations on tables with identity columns, whose values may also descend or be given.
+NUMBERED = ("sync", "given")
+NUMBERED_CHANCE = 0.4
+NUMBERS = ("true", "descending", "given")
 #: Drawn after everything else: tables partitioned by numbers that writers spell differently.
 SPELLED_CHANCE = 0.12
 
@@ -197,7 +201,8 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
     from tests.simulation.scenes import with_scene  # scenes are built from parts of plans
 
     plan = _with_newer(with_scene(_with_later(plan, random.Random(f"later {seed}"))), random.Random(f"newer {seed}"))
-    return _with_files(_spelled(plan, random.Random(f"spelled {seed}")), random.Random(f"files {seed}"))
+    plan = _numbered(_spelled(plan, random.Random(f"spelled {seed}")), random.Random(f"numbered {seed}"))
+    return _with_files(plan, random.Random(f"files {seed}"))
 
 
 def _with_files(plan: Plan, rng: random.Random) -> Plan:
@@ -225,6 +230,14 @@ def _with_newer(plan: Plan, rng: random.Random) -> Plan:
         options = {**drawn, **options}
     kinds, chance = NEWER[plan.format], NEWER_CHANCE[plan.format]
     return replace(plan, options=options, actors=_with_more(plan, rng, kinds, chance))
+
+
+def _numbered(plan: Plan, rng: random.Random) -> Plan:
+    """Vary the identity column of a table that has one."""
+    if "identity" not in plan.options:
+        return plan
+    options = {**plan.options, "identity": rng.choice(NUMBERS)}
+    return replace(plan, options=options, actors=_with_more(plan, rng, NUMBERED, NUMBERED_CHANCE))
 
 
 def _spelled(plan: Plan, rng: random.Random) -> Plan:

@@ -152,6 +152,13 @@ NEWEST_LANCE: Mapping[str, Scene] = {
         "1@-1001 slow; 1@-1002 slow/slow/late",
     ),
 }
+NEWEST: Mapping[str, Scene] = {
+    "clustering": Scene(
+        "cluster append | narrow/replace/restore/feature append | cluster/rename/optimize narrow",
+        {"extra": "true", "clustered": "true", "delta.columnMapping.mode": "name"},
+    ),
+    "numbers": Scene("append sync append | given/merge sync append | restore/overwrite given", {"identity": "true"}),
+}
 NEWEST_CHANCE = 0.1
 #: Scenes of writers that create one table (``--format new``).
 NEW: Mapping[str, Scene] = {
@@ -182,7 +189,7 @@ def with_scene(plan: Plan) -> Plan:
     """Return the plan of a seed, which may play a scene instead of its random operations."""
     delta = plan.format == "delta"
     for drawn, chance, scenes in (
-        ("newest scene", 0 if delta else NEWEST_CHANCE, NEWEST_LANCE),
+        ("newest scene", NEWEST_CHANCE, NEWEST if delta else NEWEST_LANCE),
         ("newer scene", NEWER_CHANCE, NEWER if delta else NEWER_LANCE),
         ("scene", CHANCE, DELTA if delta else LANCE),
     ):

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from tests.simulation.delta.delta_history import Version
 
 #: Operations that add files without reading the table.
-BLIND = frozenset(("append", "batch", "stream", "txn"))
+BLIND = frozenset(("append", "batch", "stream", "txn", "given"))
 #: Name prefix of columns with the value of ``id``.
 EXTRA = "x"
 #: Operations that may change the table's metadata.
 _METADATA = frozenset(
     (
         *("column", "narrow", "property", "drop", "restore", "rename", "bigger", "constraint", "unconstrain"),
-        *("feature", "replace", "cluster"),
+        *("feature", "replace", "cluster", "sync"),
     )
 )
 _ROW_TRACKING = "delta.rowTracking"
@@ -37,6 +37,7 @@ class CommitRules:
         self._flags(version, current)
         self._features(version, current)
         self._row_ids(version, current, old)
+        _clustering(version, current)
         if before is not None:
             _times(version, current, before)
             _metadata(version, current, before)
@@ -88,6 +89,16 @@ def _had_no_ids(path: str, version: Version) -> bool:
 
 def _supports_row_ids(version: Version) -> bool:
     return "rowTracking" in (version.protocol.get("writerFeatures") or ())
+
+
+def _clustering(version: int, current: Version) -> None:
+    domain = current.keyed["domainMetadata"].get("delta.clustering")
+    columns = orjson.loads(domain["configuration"])["clusteringColumns"] if domain else []
+    fields = orjson.loads(current.metadata["schemaString"])["fields"]
+    names = {f["metadata"].get("delta.columnMapping.physicalName", f["name"]) for f in fields}
+    unknown = [c for c in columns if c[0] not in names]
+    if unknown:
+        raise Violation(f"version {version} is clustered by columns that it does not have: {unknown}")
 
 
 def _times(version: int, current: Version, before: Version) -> None:

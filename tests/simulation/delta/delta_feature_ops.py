@@ -48,7 +48,8 @@ def _extra(job: Job) -> list[str]:
 
 
 def _cluster(job: Job) -> int:
-    return Alter(job.log()).cluster_by(*_KEYS[job.op.args[0]])
+    extra = _extra(job) if job.op.args[1] % 2 else []  # which others drop
+    return Alter(job.log()).cluster_by(*(extra[:1] or _KEYS[job.op.args[0]]))
 
 
 def _rename(job: Job) -> int | None:
@@ -82,6 +83,17 @@ def _feature(job: Job) -> int:
 def _txn(job: Job) -> int | None:
     """Append as a version of an application; a second attempt leaves the table unchanged."""
     return job.write(new_rows(job.op), "append", txn=("application", job.op.args[0]))
+
+
+def _sync(job: Job) -> int | None:
+    return Alter(job.log()).sync_identity("n") if "n" in job.log().head().schema.names else None
+
+
+def _given(job: Job) -> int | None:
+    """Append rows with identity values that no writer generates, if the table accepts them."""
+    rows = new_rows(job.op)
+    accepts = job.world.plan.options.get("identity") == "given" and "n" in job.log().head().schema.names
+    return job.write(rows, "append", numbers=[-id for id in rows] if accepts else None)
 
 
 def _replace(job: Job) -> int | None:
@@ -153,7 +165,7 @@ def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -
         return _modes_differ(job, began)
     if isinstance(e, SchemaMismatchError | InvalidArgumentError) and "metaData" in changed:
         # The column was dropped in the meantime.
-        return kind in ("narrow", "rename", "bigger") or "extra" in job.world.plan.options
+        return kind in ("narrow", "rename", "bigger", "cluster", "sync", "given") or "extra" in job.world.plan.options
     # Nothing is deleted if a checkpoint is damaged or was replaced in the meantime.
     in_doubt = isinstance(e, CorruptLogError | MetadataChangedError)
     return in_doubt and bool(history.rotten) and kind in ("cleanup", "drop")
@@ -167,6 +179,8 @@ OPERATIONS: dict[str, Callable[[Job], object]] = {
     "unconstrain": _unconstrain,
     "feature": _feature,
     "txn": _txn,
+    "sync": _sync,
+    "given": _given,
     "replace": _replace,
     "reclone": _reclone,
     "tidy": _tidy,

@@ -84,7 +84,9 @@ def _create(log: DeltaLog, world: World, request: WriteRequest) -> None:
     """Create the table without rows, for columns that need a definition."""
     columns = {"id": "bigint", "k": "bigint", "p": "string", "v": "string"}
     more = {n: t for n, o, t in (("n", "identity", "bigint"), (EXTRA, "extra", "int")) if o in world.plan.options}
-    schema = with_rules({**columns, **more}, {}, {"n": (1, 1)} if "n" in more else {}, {})
+    how = world.plan.options.get("identity")
+    numbers = {"n": (1, -3) if how == "descending" else (1, 1)} if how else {}
+    schema = with_rules({**columns, **more}, {}, numbers, {}, explicit=how == "given")
     parts, keys = request.partition_by or (), request.cluster_by or ()
     create_table(log, TableDescription(schema, parts, request.properties or {}, cluster_by=keys))
 
@@ -187,9 +189,12 @@ class Job:
             self.actor.memory["table"] = found
         return found
 
-    def write(self, rows: Rows, mode: Any, *, bare: bool = False, **how: Any) -> int | None:
-        """Write rows; ``bare``: without the table's additional columns."""
+    def write(
+        self, rows: Rows, mode: Any, *, bare: bool = False, numbers: list[int] | None = None, **how: Any
+    ) -> int | None:
+        """Write rows; ``bare``: without the table's additional columns; ``numbers`` are their identity values."""
         table = arrow(rows) if bare else self._with_extra(arrow(rows))
+        table = table if numbers is None else table.append_column("n", pa.array(numbers, pa.int64()))
         request = WriteRequest(mode, from_arrow(table.schema), **how)
         return write_arrow(self.log(), table.schema, table.to_batches(), request).version
 

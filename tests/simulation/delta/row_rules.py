@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 #: The identity column of tables that have one.
 NUMBER = "n"
+_MARK = "delta.identity.highWaterMark"
 _ENABLED = "delta.enableRowTracking"
 _ID, _SINCE = (f"delta.rowTracking.materializedRow{n}ColumnName" for n in ("Id", "CommitVersion"))
 _CHECK = re.compile(r"k <> (\d)")
@@ -88,9 +89,11 @@ class RowRules:
         fields = {f["name"]: f["metadata"] for f in orjson.loads(found.metadata["schemaString"])["fields"]}
         if NUMBER not in fields:
             self._numbers.clear()  # a restored column continues where it stopped
-        mark = fields.get(NUMBER, {}).get("delta.identity.highWaterMark")
-        if found.numbers and (mark is None or mark < max(self._numbers)):
-            raise Violation(f"version {version}: identities go up to {max(self._numbers)}, its mark says {mark}")
+            return
+        mark, sign = fields[NUMBER].get(_MARK), 1 if fields[NUMBER]["delta.identity.step"] > 0 else -1
+        furthest = max((n * sign for n in self._numbers if n * sign >= sign), default=None)
+        if furthest is not None and (mark is None or mark * sign < furthest):
+            raise Violation(f"version {version}: identities go up to {furthest * sign}, its mark says {mark}")
 
 
 def tracked(version: Version) -> bool:
