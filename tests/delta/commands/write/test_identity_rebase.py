@@ -14,13 +14,14 @@ import pytest
 import trilake
 from tests.delta.tables import log_of, metadata, protocol
 from tests.fault_store import FaultStore
+from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
 from trilake.delta.standard import standard_engine
-from trilake.errors import MetadataChangedError
+from trilake.errors import IdentityOverflowError, MetadataChangedError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore
@@ -94,6 +95,21 @@ def test_other_metadata_changes_still_conflict() -> None:
     with pytest.raises(MetadataChangedError):
         _write(FaultStore(inner, before=before), ["a"])
     assert _rows(inner) == []
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_failed_writers_leave_no_shifted_files(end: bool) -> None:
+    inner = _table(MemoryStore(), start=2**63 - 2 if end else 1)
+    log = DeltaLog(inner, standard_engine())
+    winners = iter([lambda: _write(inner, ["w"]), lambda: Alter(log).set_properties({"a": "b"})])
+
+    def before(op: str, key: str) -> None:
+        if op == "put_if_absent" and key.endswith(".json") and (winner := next(winners, None)):
+            winner()
+
+    with pytest.raises(IdentityOverflowError if end else MetadataChangedError):
+        _write(FaultStore(inner, before=before), ["a", "b"])
+    assert len([o for o in inner.list() if o.key.endswith(".parquet")]) == 1
 
 
 def test_overwrite_does_not_shift_identity_values(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ from trilake.delta.scan.scan import FileTask, metadata_plan, read_schema
 from trilake.errors import (
     ConflictError,
     ForeignFilesError,
+    IdentityOverflowError,
     InvalidArgumentError,
     MetadataChangedError,
     SchemaMismatchError,
@@ -288,7 +289,7 @@ def finish_write(
             replaced = replace_files(log, base, request, plan.files, plan.metadata, adds, matches=matches, run=run)
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced)
-    except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
+    except (InvalidArgumentError, SchemaMismatchError, ConflictError, IdentityOverflowError, TableExistsError) as e:
         is_made = isinstance(e, TableExistsError) and not isinstance(e, ForeignFilesError)
         if is_made and not again and plan.request.mode != "error":
             return _finish_on_new_table(log, plan, parts, run)
@@ -369,31 +370,33 @@ def _commit_files(
     if base is not None and not replaced.actions and plan.metadata == base.metadata:
         rebase = IdentityRebase.of(log, plan.files, plan.metadata, parts)
     level = TableProperties(plan.metadata.configuration).isolation_level()
-    version = commit(
-        log,
-        base,
-        CommitPlan(
-            operation=request.operation,
-            parameters=_parameters(plan) if request.parameters is None else request.parameters,
-            file_actions=actions,
-            metadata=metadata if base is None or metadata != base.metadata else None,
-            protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,
-            metrics={
-                request.files_metric: len(adds),
-                "numOutputRows": rows,
-                "numOutputBytes": size,
-                **replaced.metrics,
-            },
-            user_metadata=request.user_metadata,
-            read=replace(
-                replaced.read.beside(plan.read),
-                isolation=level if request.isolation is None else parse_level(request.isolation),
-            ),
-            txns={} if request.txn is None else dict([request.txn]),
-            domains=plan.domains,
-            rebase=rebase,
+    commit_plan = CommitPlan(
+        operation=request.operation,
+        parameters=_parameters(plan) if request.parameters is None else request.parameters,
+        file_actions=actions,
+        metadata=metadata if base is None or metadata != base.metadata else None,
+        protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,
+        metrics={
+            request.files_metric: len(adds),
+            "numOutputRows": rows,
+            "numOutputBytes": size,
+            **replaced.metrics,
+        },
+        user_metadata=request.user_metadata,
+        read=replace(
+            replaced.read.beside(plan.read),
+            isolation=level if request.isolation is None else parse_level(request.isolation),
         ),
+        txns={} if request.txn is None else dict([request.txn]),
+        domains=plan.domains,
+        rebase=rebase,
     )
+    try:
+        version = commit(log, base, commit_plan)
+    except (ConflictError, IdentityOverflowError, InvalidArgumentError):
+        if rebase is not None:
+            rebase.discard_moved()
+        raise
     return WriteResult(version, len(adds), len(replaced.read.removed), rows, size)
 
 
@@ -433,6 +436,8 @@ class IdentityRebase:
     files: FilePlan
     standing: Metadata
     marks: Mapping[str, int]
+    #: The rewritten files, which replace those of the plan.
+    moved: list[Mapping[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -452,12 +457,17 @@ class IdentityRebase:
         actions = list(plan.file_actions)
         if by:
             old = [a["add"] for a in actions if "add" in a]
-            actions = [a for a in actions if "add" not in a] + [{"add": a} for a in self._moved(old, by)]
+            self.moved = [{"add": a} for a in self._moved(old, by)]
+            actions = [a for a in actions if "add" not in a] + self.moved
             discard(self.log.store, [{"add": a} for a in old], self.files.job_id)
         self.standing = newest
         self.marks = {n: mark + by.get(n, 0) for n, mark in self.marks.items()}
         metadata = replace(newest, schema_string=updated_schema(newest.schema, [self.marks]).json())
         return replace(plan, file_actions=actions, metadata=metadata, read=replace(plan.read, metadata=newest))
+
+    def discard_moved(self) -> None:
+        """Delete the rewritten files, as the commit failed."""
+        discard(self.log.store, self.moved, self.files.job_id)
 
     def _moved(self, adds: Sequence[Mapping[str, Any]], by: Mapping[str, int]) -> list[dict[str, Any]]:
         plan = metadata_plan(self.standing, self.log.engine, self.log.store.uri, 0)
