@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
+import re
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -99,6 +102,17 @@ def test_reading_in_spark(session: SparkSession, uri: str) -> None:
     assert all((r._rowid >> 32) * 100 + (r._rowid & 0xFFFFFFFF) == r.id for r in ids)
     table = LanceTable(open_store(uri), version=1)
     assert read_dataframe(session, table, columns=["name"], filter="id = 5").collect()[0].name == "n5"
+
+
+def test_filter_with_a_year_that_python_lacks(
+    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    where, day = str(tmp_path / "t"), dt.date(2024, 1, 1)
+    lance.write_dataset(pa.table({"id": [1, 2], "d": [day, day], "name": ["a", "b"]}), where)
+    with caplog.at_level(logging.INFO, "trilake.spark"):
+        found = session.read.format("lance").load(where).where("d < DATE '+10000-01-01' AND id = 2").select("id")
+        assert [r.id for r in found.collect()] == [2]
+    assert re.search(r"columns id, d where .*id = 2", caplog.text)
 
 
 def test_writing_in_spark(session: SparkSession, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import (
     METADATA,
+    MISSING_NAME,
     InternalsError,
     column_without_nulls,
     frame_without_nulls,
@@ -297,7 +298,7 @@ def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[st
         return base
     try:
         return frame_without_nulls(spark, base, required)
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
+    except MISSING_NAME as e:
         say_once("columns without nulls are shown as nullable", e)
         return base
 
@@ -308,7 +309,7 @@ def _non_nullable(spark: SparkSession, column: Column) -> Column:
         return column
     try:
         return column_without_nulls(spark, column)
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
+    except MISSING_NAME as e:
         say_once("columns without nulls are shown as nullable", e)
         return column
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.session.compat import arrow_frame, is_connect
-from trilake.spark.session.internals import number_at, say_once
+from trilake.spark.session.internals import MISSING_NAME, number_at, say_once
 
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
 Vector = BitMap64 | npt.NDArray[np.integer[Any]]
@@ -141,7 +141,7 @@ def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Colu
         # least() keeps the index in range, whatever the file's time is.
         of_file = f"shiftleft(least({slot}, {files - 1}), {bits})"
         return number_at(spark, words.reshape(-1), F.expr(f"{of_file} | {inside}"))
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
+    except MISSING_NAME as e:
         say_once("deletion vectors come through a join", e)
         return None
 

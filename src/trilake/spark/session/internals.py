@@ -40,6 +40,7 @@ import numpy.typing as npt
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from trilake.spark.session.compat import column_of, dataset_of, expression_of, expression_tree, is_connect
@@ -59,6 +60,12 @@ PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
     """A private name of Spark is missing or works differently; users never see this error."""
+
+
+#: What a call of Spark raises.
+SPARK_ERRORS = (PySparkException, Py4JError)
+#: What a private name raises if a release lacks it: a JVM method, a JVM class, an attribute of PySpark.
+MISSING_NAME = (*SPARK_ERRORS, TypeError, AttributeError)
 
 
 def say_once(what: str, error: object) -> None:

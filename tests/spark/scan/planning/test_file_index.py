@@ -174,6 +174,8 @@ def test_timestamps_use_the_session_time_zone() -> None:
     assert "2024-07-01 10:00:00Z" in (_filter(text, "Europe/Berlin") or "")
     assert _filter(text, "+02:00") is None
     assert _filter("(t > TIMESTAMP '2024-10-27 02:30:00')", "Europe/Berlin") is None  # this local time occurs twice
+    assert _filter("(t < TIMESTAMP '9999-12-31 23:59:59')", "America/New_York") is None  # the year 10000 in UTC
+    assert _filter("(t > TIMESTAMP '0001-01-01 00:00:00')", "Asia/Tokyo") is None
     assert _filter("(CAST(t AS DATE) = DATE '2024-01-01')", "Europe/Berlin") is None
     assert _filter("(s = 'TIMESTAMP ') AND (n = 1)", "Europe/Berlin") is not None
 

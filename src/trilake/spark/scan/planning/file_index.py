@@ -27,6 +27,8 @@ from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
+    MISSING_NAME,
+    SPARK_ERRORS,
     JavaObject,
     file_relation,
     frame_with_files,
@@ -72,7 +74,7 @@ def planned_frame(
         if reads is not None:
             reads.begin()
         return frame
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
+    except MISSING_NAME as e:
         say_once("files are not selected during planning", e)
     return None
 
@@ -94,7 +96,7 @@ class FileIndex(JavaObject):
         conditions: list[str] = []
         try:
             conditions = [str(e.sql()) for e in (*items_of(partition_filters), *items_of(data_filters))]
-        except Exception as e:  # noqa: BLE001 - an expression without SQL
+        except SPARK_ERRORS as e:  # an expression without SQL
             say_once("the conditions of a query do not select its files", e)
         short = tuple(sorted(c for c in conditions if len(c) <= _LONGEST))
         if self._reads is not None:

@@ -134,15 +134,13 @@ def _readable(sql: str, schema: pa.Schema, zone: str) -> str | None:
 
 
 def _instant(value: str, zone: str) -> str | None:
-    """A local timestamp in UTC; ``None`` if it is ambiguous or the time zone is unknown."""
+    """A local timestamp in UTC; ``None`` if it is ambiguous or out of range, or the time zone is unknown."""
     try:
         local = dt.datetime.fromisoformat(value)
         zone_info = ZoneInfo(zone)
-    except (ValueError, ZoneInfoNotFoundError, OSError):
+        first, second = (local.replace(tzinfo=zone_info, fold=f).astimezone(dt.UTC) for f in (0, 1))
+    except (ValueError, OverflowError, ZoneInfoNotFoundError, OSError):
         return None
-    if local.tzinfo is not None:
-        return None
-    first, second = (local.replace(tzinfo=zone_info, fold=f).astimezone(dt.UTC) for f in (0, 1))
-    if first != second:
+    if local.tzinfo is not None or first != second:
         return None
     return f"{first.replace(tzinfo=None).isoformat(' ')}Z"

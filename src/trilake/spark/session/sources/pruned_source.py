@@ -15,6 +15,7 @@ import decimal
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,14 @@ from trilake.expr import parse_filter
 from trilake.expr.terms import bind
 from trilake.expr.terms.literals import Literal
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.internals import JavaObject, frame_of_table, java_array, say_once, source_relation
+from trilake.spark.session.internals import (
+    MISSING_NAME,
+    JavaObject,
+    frame_of_table,
+    java_array,
+    say_once,
+    source_relation,
+)
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 from trilake.spark.session.sources.python_source import source_frame
@@ -67,7 +75,7 @@ def pruned_source_frame(
         relation = source_relation(whole)
         table = PrunedTable(spark, relation, whole.schema, rows, load)
         return frame_of_table(spark, table)
-    except Exception as e:  # noqa: BLE001 - py4j's errors, and those from a renamed class of Spark
+    except MISSING_NAME as e:
         say_once("queries read all columns of trilake's sources", e)
     return whole
 
@@ -116,7 +124,7 @@ class PrunedTable(JavaObject):
             _log.info("%s: columns %s where %s", self._table.name(), ", ".join(schema.names), sql or "true")
             relation = source_relation(self.load(schema, sql))
             return relation.table().newScanBuilder(relation.options()).build()
-        except Exception as e:  # noqa: BLE001 - the scan of all columns is right for every plan
+        except MISSING_NAME as e:  # the scan of all columns is right for every plan
             say_once("a query reads all columns of trilake's source", e)
             return self.whole_scan()
 
@@ -235,11 +243,12 @@ def _value(value: Any) -> object:
     if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | decimal.Decimal):
         return bytes(value) if isinstance(value, bytearray) else value
     kind = str(value.getClass().getName())
-    if kind in ("java.sql.Date", "java.time.LocalDate"):
-        return dt.date.fromisoformat(str(value.toString()))
-    if kind == "java.sql.Timestamp":
-        seconds, nanos = divmod(int(value.getTime()), 1000)[0], int(value.getNanos())
-        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds, microseconds=nanos // 1000)
-    if kind == "java.time.LocalDateTime":
-        return dt.datetime.fromisoformat(str(value.toString()))
+    with suppress(ValueError, OverflowError):  # a year that Python does not have
+        if kind in ("java.sql.Date", "java.time.LocalDate"):
+            return dt.date.fromisoformat(str(value.toString()))
+        if kind == "java.sql.Timestamp":
+            seconds, nanos = int(value.getTime()) // 1000, int(value.getNanos())
+            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds, microseconds=nanos // 1000)
+        if kind == "java.time.LocalDateTime":
+            return dt.datetime.fromisoformat(str(value.toString()))
     raise _UnknownValueError(kind)
