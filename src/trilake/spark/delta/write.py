@@ -59,6 +59,7 @@ from trilake.spark.scan.resolution import resolving
 from trilake.spark.scan.write import native_write_obstacle, rows_on_driver, write_natively
 from trilake.spark.session.compat import arrow_frame, is_connect, without_echo
 from trilake.spark.session.internals import active_session, java_frame, java_session, jvm, query_execution
+from trilake.spark.session.job_errors import failing_as
 from trilake.spark.session.optimize_settings import rebalanced, right_sizes, wants_rebalance
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows, with_a_column
 from trilake.spark.session.schemas import to_spark
@@ -113,14 +114,11 @@ def write_dataframe(
         settle(spark, txn)
         return finish_write(log, plan, [])
     with _matches(df, source, log, plan, finish) as (df, finish):
-        try:
-            with without_echo(), reads.watched() as read:
-                written = _write_rows(df, here, uri, store, log, plan)
-                plan = replace(plan, read=read())
-        except TrilakeError:
-            raise  # a problem with the rows; no files remain
-        except Exception as e:  # noqa: BLE001 - any error of a failed job
-            raise failed_job(e, log, plan.files.job_id, "write") from None
+        failed = partial(failed_job, log=log, job_id=plan.files.job_id, verb="write")
+        # A trilake error is a problem with the rows; no files remain.
+        with failing_as(failed, TrilakeError), without_echo(), reads.watched() as read:
+            written = _write_rows(df, here, uri, store, log, plan)
+            plan = replace(plan, read=read())
         result = finish(log, plan, written, run=SparkRunner(spark))
         settle(spark, txn)
         return result

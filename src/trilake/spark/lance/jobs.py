@@ -31,7 +31,7 @@ from trilake.lance.commands.replan import replanned_with_files
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
-from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.job_errors import failing_as, job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import session_store
 from trilake.storage import open_store
@@ -47,10 +47,8 @@ def run_tasks(spark: SparkSession, tasks: Sequence[T], job: Callable[[T], R]) ->
     def numbered(task: tuple[int, T]) -> tuple[int, R]:
         return task[0], job(task[1])
 
-    try:
+    with failing_as(failed_job):
         results = dict(SparkRunner(spark, width=1, least=1)(numbered, list(enumerate(tasks))) if tasks else ())
-    except Exception as e:  # noqa: BLE001 - any error of a failed job
-        raise failed_job(e) from None
     return [results[i] for i in range(len(tasks))]
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
@@ -125,6 +127,18 @@ def short_cause(cause: BaseException) -> str:
 
 def _cut(message: str) -> str:
     return message if len(message) <= _MOST else message[:_MOST] + " ..."
+
+
+@contextmanager
+def failing_as(failed: Callable[[Exception], Exception], *unchanged: type[Exception]) -> Iterator[None]:
+    """Raise ``failed(e)`` for an error ``e`` of the job in the block, without Spark's traceback; errors of the classes
+    ``unchanged`` are raised as they are."""
+    try:
+        yield
+    except unchanged:
+        raise
+    except Exception as e:  # noqa: BLE001 - any error of a failed job
+        raise failed(e) from None
 
 
 def job_error_of(

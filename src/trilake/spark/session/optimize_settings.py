@@ -21,7 +21,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.engine import Jobs
 from trilake.delta.protocol.actions import Metadata
 from trilake.errors import InvalidArgumentError, TrilakeError
-from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.job_errors import failing_as, job_error_of
 from trilake.spark.session.runner import SparkRunner, task_rows
 from trilake.spark.session.settings import overridden, session_flag
 from trilake.storage.base import Store
@@ -145,14 +145,14 @@ class SparkJobs:
     uri: str
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        runner = SparkRunner(self.spark, width=1, least=1)
-        results: list[Any] = self._done(lambda: list(runner(function, tasks)))
-        return results
+        with failing_as(self._failed, TrilakeError):
+            return list(SparkRunner(self.spark, width=1, least=1)(function, tasks))
 
     def repeated(self, strings: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
         """A string that occurs more than once among the strings of all tasks; ``None`` if there is none."""
-
-        def find() -> str | None:
+        if not tasks:
+            return None
+        with failing_as(self._failed, TrilakeError):
             rows = task_rows(self.spark, _Strings(strings), tasks, "value string")
             hashed = rows.groupBy(F.xxhash64("value").alias("hash")).count().where("count > 1")
             if not hashed.limit(1).count():
@@ -160,17 +160,9 @@ class SparkJobs:
             repeats = rows.groupBy("value").count().where("count > 1").limit(1).collect()
             return str(repeats[0].value) if repeats else None
 
-        repeated: str | None = self._done(find) if tasks else None
-        return repeated
-
-    def _done(self, job: Callable[[], Any]) -> Any:
-        try:
-            return job()
-        except TrilakeError:
-            raise
-        except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job
-            what = "a job over the files of a large table failed"
-            raise job_error_of(e, what, again="try again", file=self.uri) from None
+    def _failed(self, cause: Exception) -> TrilakeError:
+        what = "a job over the files of a large table failed"
+        return job_error_of(cause, what, again="try again", file=self.uri)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from trilake.delta.commands.write.request import left_behind
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.checks import check_session
 from trilake.spark.session.compat import arrow_frame, without_echo
-from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.job_errors import failing_as, job_error_of
 from trilake.spark.session.type_tree import with_arrow_types
 
 #: The placeholder column of rows without columns.
@@ -150,20 +151,15 @@ def run_over_rows(
 ) -> list[Any]:
     """Run ``work`` in each task with its rows and its partition ID; returns the results that are not ``None``, in any
     order.  Raises ``WriteFailedError`` if the job (``verb``: ``"write"``) fails, or the trilake error of a task."""
-    return row_outcomes(rows, work, lambda e: failed_job(e, log, job_id, verb))
+    return row_outcomes(rows, work, partial(failed_job, log=log, job_id=job_id, verb=verb))
 
 
 def row_outcomes(
     rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch], int], object], failed: Callable[[Exception], Exception]
 ) -> list[Any]:
     """Like :func:`run_over_rows`, for any format; ``failed`` makes the error of a job that failed."""
-    try:
-        with without_echo():
-            return outcomes(map_rows(rows, _RowTask(work), PICKLED))
-    except AnalysisException:
-        raise  # no task ran
-    except Exception as e:  # noqa: BLE001 - any error of a failed job
-        raise failed(e) from None
+    with failing_as(failed, AnalysisException), without_echo():  # after an error of the analysis, no task ran
+        return outcomes(map_rows(rows, _RowTask(work), PICKLED))
 
 
 @dataclass(frozen=True)

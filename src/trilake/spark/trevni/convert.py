@@ -13,7 +13,7 @@ from contextlib import suppress
 from pyspark.sql import SparkSession
 
 from trilake.errors import InvalidArgumentError, StorageError, TableExistsError, TableNotFoundError, TrilakeError
-from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.job_errors import failing_as, job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.sources.python_source import ensure_source
 from trilake.spark.trevni.format import write_dataframe
@@ -167,15 +167,15 @@ def _convert(
                 store.delete([staged])
             raise
 
-    try:
-        staged = sorted(SparkRunner(spark, width=1, least=1)(run, list(enumerate(files))), key=lambda f: f.key)
-    except Exception as e:  # noqa: BLE001 - any error of a failed job
+    def failed(cause: Exception) -> Exception:
         with suppress(StorageError, OSError):  # the job's own error is the one to show
             jobs.record_outcome(store, job, "aborted")
             jobs.remove_staged(store, job)
-        raise job_error_of(
-            e, "a file could not be converted, and nothing was written", again="convert again", file=target
-        ) from None
+        what = "a file could not be converted, and nothing was written"
+        return job_error_of(cause, what, again="convert again", file=target)
+
+    with failing_as(failed):
+        staged = sorted(SparkRunner(spark, width=1, least=1)(run, list(enumerate(files))), key=lambda f: f.key)
     try:
         publish(store, staged, replace=mode == "overwrite", first=mode == "error", job=job)
     except TableExistsError:

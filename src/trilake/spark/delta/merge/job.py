@@ -13,13 +13,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -50,6 +50,7 @@ from trilake.spark.delta.settings import AUTO_MERGE, session_widening
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
 from trilake.spark.scan.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
+from trilake.spark.session.job_errors import failing_as
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, session_flag
@@ -293,12 +294,9 @@ class MergeJob:
         frame = self.rows_to_insert(rest, [], chosen=True)
         if remaining > _FEW_INSERTS:
             return self._run_over(frame, task)
-        try:
+        failed = partial(failed_job, log=self.log, job_id=self.job_id, verb="merge")
+        with failing_as(failed, AnalysisException):
             inserts = to_arrow(frame)
-        except AnalysisException:
-            raise
-        except PySparkException as e:
-            raise failed_job(e, self.log, self.job_id, "merge") from None
         return self._insert_here(inserts, task)
 
     def _insert_here(self, rows: pa.Table, task: MergeTask) -> MergeOutcome:
