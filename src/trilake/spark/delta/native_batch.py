@@ -25,8 +25,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -43,6 +41,8 @@ from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.scan import native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
 from trilake.spark.session.internals import (
+    MISSING_NAME,
+    SPARK_ERRORS,
     items_of,
     java_session,
     jvm,
@@ -114,7 +114,7 @@ def with_rows(df: DataFrame, work: Callable[[BatchRows], R], *, small: bool = Fa
         batch, rows, metric = native
         try:
             out = work(batch)
-        except (WriteFailedError, PySparkException, Py4JError) as e:
+        except (WriteFailedError, *SPARK_ERRORS) as e:
             _log.warning("a batch failed in Spark's native scan, and is read again through its source: %s", e)
         else:
             metric.add(rows)
@@ -129,7 +129,7 @@ def _native_or_none(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any] | 
         _log.info("a batch is read through its source: %s", e)
     except (TrilakeError, OSError, pa.ArrowException) as e:
         _log.info("a batch is read through its source, which raises the error: %s", e)
-    except Exception as e:  # noqa: BLE001 - private API of an unknown Spark release
+    except MISSING_NAME as e:
         _log.warning("a batch is read through its source: %s: %s", type(e).__name__, e)
     return None
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trilake.delta.commands.write.request import WriteRequest
@@ -25,7 +24,7 @@ from trilake.delta.protocol.type_widening import WideningMode
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.internals import java_session
+from trilake.spark.session.internals import SPARK_ERRORS, java_session
 from trilake.spark.session.settings import session_flag
 from trilake.storage.base import Store
 
@@ -264,7 +263,7 @@ class _SetLastVersion:
             return
         try:
             self.spark.conf.set(LAST_VERSION, str(event.version))
-        except (Py4JError, PySparkException) as e:
+        except SPARK_ERRORS as e:
             _log.warning(
                 "version %d of %s is committed, but the session setting was not updated: %s",
                 event.version,

@@ -13,7 +13,7 @@ from typing import Any, cast
 import orjson
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -30,7 +30,7 @@ from trilake.expr.terms.predicate import Opaque
 from trilake.spark.scan.connect_columns import connect_sql
 from trilake.spark.scan.resolution import column_errors, resolving
 from trilake.spark.session.compat import error_condition, is_column, is_connect
-from trilake.spark.session.internals import java_column, java_frame, java_session, jvm, query_execution
+from trilake.spark.session.internals import SPARK_ERRORS, java_column, java_frame, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 
@@ -216,7 +216,7 @@ def built_in_sql(expression: Callable[[], Any]) -> str | None:
         analysed = expression()
         nodes = orjson.loads(analysed.toJSON())
         sql = str(analysed.sql())
-    except (Py4JError, PySparkException, orjson.JSONDecodeError):
+    except (*SPARK_ERRORS, orjson.JSONDecodeError):
         return None
     names = [str(n.get("class", "")) for n in nodes]
     return None if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names) else sql

@@ -8,14 +8,14 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.parquet.untyped import first_untyped
 from trilake.spark.scan.manifest import NativeScanError, unreadable
 from trilake.spark.session.compat import error_condition, is_connect
+from trilake.spark.session.internals import SPARK_ERRORS
 from trilake.spark.session.type_tree import parts
 
 #: Formats for which Spark has a file scan.
@@ -104,7 +104,7 @@ def _unreachable(spark: SparkSession, uri: str) -> str | None:
         if error_condition(e) == "PATH_NOT_FOUND":
             return None
         return _cannot_read(uri, e)
-    except (PySparkException, Py4JError) as e:
+    except SPARK_ERRORS as e:
         return _cannot_read(uri, e)
     return None
 

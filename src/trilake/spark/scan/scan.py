@@ -49,7 +49,6 @@ from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import (
     METADATA,
     MISSING_NAME,
-    InternalsError,
     column_without_nulls,
     frame_without_nulls,
     hidden_column,
@@ -386,7 +385,7 @@ def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
         return df.selectExpr(*expressions)
     try:
         return select_expressions(df, expressions)
-    except InternalsError as e:
+    except Py4JError as e:
         say_once("columns are selected one by one", e)
     return df.selectExpr(*expressions)
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import orjson
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -89,7 +90,7 @@ def _knows(name: str) -> bool:
         return False
     try:
         T.StructType.fromJson({"fields": [{"name": "c", "type": name, "nullable": True, "metadata": {}}]})
-    except Exception:  # noqa: BLE001 - the class differs by release
+    except PySparkException:
         return False
     return True
 

@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.merge.clauses import VISIBLE, Clause, Side
@@ -35,7 +33,7 @@ from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME
 from trilake.spark.delta.storing.store_assignment import AssignmentRules
 from trilake.spark.scan.columns import as_column, built_in_sql, empty_frame
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.internals import query_execution
+from trilake.spark.session.internals import SPARK_ERRORS, query_execution
 from trilake.spark.session.runner import chunks, run_over_rows
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
@@ -144,7 +142,7 @@ def _sql_of(frame: DataFrame, expression: Expr) -> str | None:
     try:
         plan = query_execution(frame.select(as_column(expression).alias("v"))).analyzed()
         sql = built_in_sql(lambda: plan.projectList().head().child())
-    except (Py4JError, PySparkException):
+    except SPARK_ERRORS:
         return None  # the join raises the error
     return expression if sql is not None and isinstance(expression, str) else sql
 

@@ -31,7 +31,7 @@ from trilake.spark.delta.merge.tasks import SOURCE
 from trilake.spark.live_frames.frames import pinned
 from trilake.spark.scan.columns import checked_condition, empty_frame
 from trilake.spark.session.compat import arrow_frame, is_connect, is_frame, to_arrow
-from trilake.spark.session.internals import connect_plan, items_of, query_execution
+from trilake.spark.session.internals import SPARK_ERRORS, connect_plan, items_of, query_execution
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 from trilake.spark.session.type_tree import types_in
@@ -185,7 +185,7 @@ def condition_sql(
     try:
         plan = query_execution(target.join(source, condition)).analyzed()
         return str(plan.condition().get().sql())
-    except (Py4JError, PySparkException):
+    except SPARK_ERRORS:
         return None  # the join raises the error
 
 

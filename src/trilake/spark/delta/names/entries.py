@@ -27,7 +27,16 @@ from trilake.errors import UnsupportedSparkError
 from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
-from trilake.spark.session.internals import case_class_value, changed, items_of, java_session, jvm, some, string_map
+from trilake.spark.session.internals import (
+    SPARK_ERRORS,
+    case_class_value,
+    changed,
+    items_of,
+    java_session,
+    jvm,
+    some,
+    string_map,
+)
 from trilake.spark.session.schemas import to_ddl, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
@@ -259,7 +268,7 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
                 getattr(catalogs(spark).external, method)(
                     str(identifier.database().get()), str(identifier.table()), columns
                 )
-            except (Py4JError, PySparkException):
+            except SPARK_ERRORS:
                 continue
             catalog.refreshTable(identifier)
             return True

@@ -10,11 +10,12 @@ from typing import NoReturn
 
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.delta.names.catalogue import check_left_over, default_location, holds_nothing, take_back
 from trilake.spark.delta.names.entries import About, Entry
 from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.internals import SPARK_ERRORS
 from trilake.sql.parser.create import Create, check_place
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.session import SqlSession
@@ -129,7 +130,7 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
                 catalogue.add_delta(session, place.parts, place.path, managed=place.managed)
                 if not log.exists():  # a concurrent statement dropped it with its files
                     take_back(session.spark, list(place.parts), log.store)
-            except Exception:
+            except (TrilakeError, *SPARK_ERRORS):
                 if is_name_of(session, place):
                     if created or call.if_not_exists or call.replace:
                         return
@@ -195,7 +196,7 @@ def is_name_of(session: SqlSession, place: Place) -> bool:
     assert place.parts is not None
     try:
         entry = find_entry(session, place.parts)
-    except Exception as e:  # noqa: BLE001 - the first error is the one to raise
+    except (TrilakeError, *SPARK_ERRORS) as e:
         _log.warning("cannot look up %s in the catalog: %s", quote_parts(place.parts), e)
         return False
     if entry is None or entry.location is None or format_of_provider(entry.provider) != place.format:

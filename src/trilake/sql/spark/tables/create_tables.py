@@ -18,7 +18,7 @@ from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import check_defaults_allowed
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError, stating
 from trilake.spark.delta.clone import partition_fields_of
 from trilake.spark.delta.maintenance import many_runner
 from trilake.spark.delta.names.catalogue import refresh_entry
@@ -30,6 +30,7 @@ from trilake.spark.delta.write import write_dataframe
 from trilake.spark.patches.formats import FORMATS
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.format import SaveRequest
+from trilake.spark.session.internals import SPARK_ERRORS
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.settings import UTC_ZONES, session_zone
 from trilake.sql.parser.create import (
@@ -245,7 +246,7 @@ def _create_other(
         assert place.parts is not None
         try:
             catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
-        except Exception:
+        except (TrilakeError, *SPARK_ERRORS):
             if not is_name_of(session, place):  # else a concurrent statement added it
                 raise
     elif place.parts is not None and session.classic:
