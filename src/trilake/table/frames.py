@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
 from itertools import chain
 from os import PathLike
 from typing import Any
@@ -124,7 +125,6 @@ _HELP = (
 )
 
 
-_REJECTION = "cannot write"
 _CAST = "cast the column before writing, e.g. to a decimal or a string"
 _OF_POLARS_ALONE = dict.fromkeys(("Object", "Int128", "UInt128"), _CAST)
 _OF_DUCKDB_ALONE = {
@@ -153,8 +153,15 @@ def _is(data: object, module: str, name: str) -> bool:
     )
 
 
-def arrow_batches(data: Any, rejection: str = _REJECTION) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches of any row container.  ``rejection`` is the start of the error for anything else.
+class Purpose(StrEnum):
+    """What the rows are for, as the start of the error for anything else."""
+
+    WRITE = "cannot write"
+    MERGE = "the source of a merge cannot be"
+
+
+def arrow_batches(data: Any, purpose: Purpose = Purpose.WRITE) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches of any row container.
 
     Raises ``InvalidArgumentError`` for an unsupported container, ``SchemaMismatchError`` for columns of mixed types.
 
@@ -177,33 +184,31 @@ def arrow_batches(data: Any, rejection: str = _REJECTION) -> tuple[pa.Schema, It
     if _is(data, "pandas", "DataFrame"):
         return _of_pandas(data)
     if is_hugging_face(data):
-        return _of_hugging_face(data, rejection)
+        return _of_hugging_face(data, purpose)
     if hasattr(data, "__arrow_c_stream__"):
-        return _of_stream(data, rejection)
+        return _of_stream(data, purpose)
     if hasattr(data, "__arrow_c_array__"):
-        return arrow_batches(_of_array(data, rejection))
+        return arrow_batches(_of_array(data, purpose))
     if isinstance(data, Mapping):
         return arrow_batches(columns_table(data))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return _of_items(data, rejection)
-    swapped = isinstance(data, str | PathLike) and rejection == _REJECTION
+        return _of_items(data, purpose)
+    swapped = isinstance(data, str | PathLike) and purpose is Purpose.WRITE
     first = "pass the rows first, then the location: trilake.write(rows, path); " if swapped else ""
-    raise InvalidArgumentError(f"{rejection} {described(data)}", help=first + _HELP)
+    raise InvalidArgumentError(f"{purpose} {described(data)}", help=first + _HELP)
 
 
-def _of_array(data: Any, rejection: str) -> pa.RecordBatch:
+def _of_array(data: Any, purpose: Purpose) -> pa.RecordBatch:
     """One batch from an Arrow struct array, also of other libraries."""
     try:
         return data if isinstance(data, pa.RecordBatch) else pa.record_batch(data)
     except pa.ArrowInvalid as e:
-        raise InvalidArgumentError(
-            f"{rejection} {described(data)}: it is not a batch of columns: {e}", help=_HELP
-        ) from e
+        raise InvalidArgumentError(f"{purpose} {described(data)}: it is not a batch of columns: {e}", help=_HELP) from e
 
 
-def _of_items(data: Iterable[Any], rejection: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _of_items(data: Iterable[Any], purpose: Purpose) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """A list of batches, or of rows as dicts."""
-    iterator = (_of_array(item, rejection) if hasattr(item, "__arrow_c_array__") else item for item in data)
+    iterator = (_of_array(item, purpose) if hasattr(item, "__arrow_c_array__") else item for item in data)
     first = next(iterator, None)
     if isinstance(first, pa.RecordBatch):
         return first.schema, _alike(first, iterator)
@@ -219,11 +224,11 @@ def _of_items(data: Iterable[Any], rejection: str) -> tuple[pa.Schema, Iterator[
         return arrow_batches(columns_table({n: [row.get(n) for row in rows] for n in names}))
     if first is None and isinstance(data, list | tuple):
         raise InvalidArgumentError(
-            f"{rejection} an empty list, which has no columns",
+            f"{purpose} an empty list, which has no columns",
             help="pass an empty Arrow table or DataFrame, which has columns",
         )
     items = "" if first is None else f" of {type(first).__name__}s"
-    raise InvalidArgumentError(f"{rejection} a {type(data).__name__}{items}", help=_HELP)
+    raise InvalidArgumentError(f"{purpose} a {type(data).__name__}{items}", help=_HELP)
 
 
 def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -253,18 +258,18 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     return arrow_batches(table.drop_columns(unnamed))
 
 
-def _of_hugging_face(data: Any, rejection: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _of_hugging_face(data: Any, purpose: Purpose) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The selected rows of a dataset in their order; the schema's metadata describes its features."""
     if isinstance(data, Mapping):
-        raise InvalidArgumentError(f"{rejection} {described(data)}", help="pass one of its datasets")
+        raise InvalidArgumentError(f"{purpose} {described(data)}", help="pass one of its datasets")
     if data.features is None:
-        raise InvalidArgumentError(f"{rejection} a dataset without features", help="create it with features=")
+        raise InvalidArgumentError(f"{purpose} a dataset without features", help="create it with features=")
     schema = data.features.arrow_schema
     tables = data.with_format("arrow").iter(batch_size=1000)
     return schema, (batch for table in tables for batch in table.cast(schema).to_batches())
 
 
-def _of_stream(data: Any, rejection: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _of_stream(data: Any, purpose: Purpose) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     from_duckdb = _is(data, "duckdb", "DuckDBPyRelation") or _is(data, "_duckdb", "DuckDBPyRelation")
     if from_duckdb:
         _check_types("DuckDB", zip(data.columns, data.types, strict=True), _OF_DUCKDB_ALONE)
@@ -275,10 +280,10 @@ def _of_stream(data: Any, rejection: str) -> tuple[pa.Schema, Iterator[pa.Record
     except pa.ArrowInvalid as e:
         if "non-struct" not in str(e):
             raise SchemaMismatchError(
-                f"{rejection} {described(data)}: Arrow does not accept its columns: {e}", help=_CAST
+                f"{purpose} {described(data)}: Arrow does not accept its columns: {e}", help=_CAST
             ) from e
         # A single column, such as a polars Series.
-        raise InvalidArgumentError(f"{rejection} {described(data)}: it has no named columns", help=_HELP) from e
+        raise InvalidArgumentError(f"{purpose} {described(data)}: it has no named columns", help=_HELP) from e
     return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from trilake.expr.views import in_microseconds, microseconds_schema, stream_without_views
 from trilake.storage.staging import spilling, temporary_folder
-from trilake.table.frames import arrow_batches
+from trilake.table.frames import Purpose, arrow_batches
 
 #: A stream up to this many bytes stays in memory; a larger one goes into a memory-mapped temporary file.
 _IN_MEMORY = 256 << 20
@@ -30,7 +30,7 @@ def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    schema, batches = stream_without_views(*arrow_batches(data, "the source of a merge cannot be"))
+    schema, batches = stream_without_views(*arrow_batches(data, Purpose.MERGE))
     schema, batches = microseconds_schema(schema), map(partial(in_microseconds, round_down=round_times), batches)
     if isinstance(data, pa.Table):
         yield pa.Table.from_batches(batches, schema)
