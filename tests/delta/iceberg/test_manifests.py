@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trilake.delta.iceberg import avro, manifests
-from trilake.delta.iceberg.data_files import layout
+from trilake.delta.iceberg.data_files import layout, manifest_schema
 from trilake.delta.iceberg.manifests import Block, ManifestWriter, UnknownFileError
 from trilake.delta.protocol.actions import Metadata
 
@@ -47,7 +47,7 @@ class Table:
         self.sequence += 1
         to = layout(METADATA)
         writer = ManifestWriter(
-            to.manifests(0, 0), 0, to.partition_types, 100 + self.sequence, self.sequence, self.put, self.read
+            manifest_schema(to, 0, 0), 0, to.partition_types, 100 + self.sequence, self.sequence, self.put, self.read
         )
         files = [
             {

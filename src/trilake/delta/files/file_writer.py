@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import IO, Any, NoReturn
+from contextlib import contextmanager
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -111,17 +112,12 @@ class ParquetFile:
         self.stated = layout.stated_in(file_schema) if self.shapes else layout.stated
         self.native: pa.NativeFile | None = None
         self.writer: pq.ParquetWriter | None = None
-        try:
+        with self._discarding():
             if self.atomic is not None and first.nbytes > _LARGE_ROW * first.num_rows:
                 self.native = self.atomic.native()
             self.counter = pa.BufferOutputStream() if whole else self.native or pa.PythonFile(sink, mode="w")
             dictionaries = whole or bool(self.shapes) or dictionary_columns(first)
             self.writer = parquet_writer(self.counter, file_schema, plan, dictionaries, self.with_nan, self.footer)
-        except OSError as e:
-            self._fail(e)
-        except BaseException:
-            self.discard()
-            raise
 
     @property
     def size(self) -> int:
@@ -141,31 +137,29 @@ class ParquetFile:
             column = pa.chunked_array(parts, shape.type)
             table = table.set_column(place, table.schema.field(place).with_type(shape.type), column)
         try:
-            self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
-        except OSError as e:
-            self._fail(e)
+            with self._discarding():
+                self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
         except pa.ArrowInvalid as e:
             # The check of top-level columns does not find nulls inside nested values.
             raise SchemaMismatchError(
                 f"rows do not fit the table: {e}", help="fill or drop the nulls that the table's schema forbids"
             ) from e
 
-    def _fail(self, error: OSError) -> NoReturn:
-        """Discard the file; an operating system error becomes the store's error."""
-        self.discard()
-        if self.native is not None and self.atomic is not None:
-            raise self.atomic.failed_natively(error) from error
-        raise error
+    @contextmanager
+    def _discarding(self) -> Iterator[None]:
+        """Discard the file after an error; an operating system error of a native file becomes the store's error."""
+        try:
+            yield
+        except BaseException as e:
+            self.discard()
+            if isinstance(e, OSError) and self.native is not None and self.atomic is not None:
+                raise self.atomic.failed_natively(e) from e
+            raise
 
     def close(self, now_ms: int) -> dict[str, Any]:
         assert self.writer is not None
-        try:
+        with self._discarding():
             self.writer.close()
-        except OSError as e:
-            self._fail(e)
-        except BaseException:
-            self.discard()
-            raise
         size = int(self.counter.tell())
         if isinstance(self.counter, pa.BufferOutputStream):
             self.sink.write(self.counter.getvalue())

@@ -71,12 +71,12 @@ class Layout:
         """Whether statistics must be parsed as decimals."""
         return any(isinstance(leaf.type, types.DecimalType) for leaf in self.leaves)
 
-    @lru_cache(maxsize=64)  # noqa: B019 - as many layouts are kept
-    def manifests(self, schema_id: int, spec_id: int) -> ManifestSchema:
-        """The schema of manifests with these schema and partition spec ids."""
-        return ManifestSchema(
-            self.schema.model_copy(update={"schema_id": schema_id}), self.spec.model_copy(update={"spec_id": spec_id})
-        )
+
+@lru_cache(maxsize=64)
+def manifest_schema(layout: Layout, schema_id: int, spec_id: int) -> ManifestSchema:
+    """The schema of manifests with these schema and partition spec ids."""
+    schema = layout.schema.model_copy(update={"schema_id": schema_id})
+    return ManifestSchema(schema, layout.spec.model_copy(update={"spec_id": spec_id}))
 
 
 def layout(metadata: Metadata) -> Layout:

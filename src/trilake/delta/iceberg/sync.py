@@ -35,6 +35,7 @@ from trilake.delta.iceberg.data_files import (
     actions_of,
     data_files,
     layout,
+    manifest_schema,
     partitions,
 )
 from trilake.delta.iceberg.manifests import Block, ManifestWriter, UnknownFileError
@@ -401,7 +402,7 @@ class _Conversion:
         commit = self.runtime.new_id()
         snapshot_id = int(commit.replace("-", "")[16:], 16) >> 1
         writer = ManifestWriter(
-            shape.manifests(schema_id, spec_id),
+            manifest_schema(shape, schema_id, spec_id),
             spec_id,
             shape.partition_types,
             snapshot_id,

@@ -311,7 +311,7 @@ class Written:
 
     def take_back(self, store: Store) -> None:
         """Delete the sidecars; call this only before a checkpoint names them."""
-        with suppress(TrilakeError):
+        with suppress(TrilakeError):  # nothing reads what stays
             store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
 
 

@@ -199,11 +199,9 @@ class DeletionVectorDescriptor:
         if struct.unpack("<Q", data[4:12])[0] > len(data) // 12:
             raise self._error("the bucket count exceeds the data", where)
         try:
-            bitmap = BitMap64.deserialize(data[4:])
-            len(bitmap)  # fails for some damaged bitmaps
-        except Exception as e:  # pyroaring raises bare exceptions for damaged input
+            return BitMap64.deserialize(data[4:])
+        except ValueError as e:
             raise self._error(f"the bitmap is damaged ({e})", where) from e
-        return bitmap
 
 
 def _from_older(data: bytes) -> bytes:

@@ -295,10 +295,6 @@ def _workers(store: Store, tasks: Sequence[FileTask]) -> int:
     return 1 if len(tasks) <= _FEW and sum(task.size for task in tasks) <= _SMALL else cores
 
 
-class _Stopped(BaseException):
-    """Raised in a worker whose rows are not needed any more."""
-
-
 def _parallel(
     tasks: Iterable[T], read: Callable[[T], Iterator[pa.RecordBatch]], workers: int
 ) -> Iterator[pa.RecordBatch]:
@@ -307,14 +303,12 @@ def _parallel(
     lock, stop = threading.Lock(), threading.Event()
     out: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=2 * workers)
 
-    def put(item: pa.RecordBatch | BaseException | None) -> None:
+    def put(item: pa.RecordBatch | BaseException | None) -> bool:
         while not stop.is_set():
-            try:
+            with suppress(queue.Full):
                 out.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-        raise _Stopped
+                return True
+        return False
 
     def work() -> None:
         try:
@@ -324,13 +318,11 @@ def _parallel(
                 if task is None:
                     break
                 for batch in read(task):
-                    put(batch)
+                    if not put(batch):
+                        return
             put(None)
-        except _Stopped:
-            pass
         except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
-            with suppress(_Stopped):
-                put(e)
+            put(e)
 
     threads = [threading.Thread(target=work, name=f"trilake-read-{i}", daemon=True) for i in range(workers)]
     for t in threads:

@@ -10,7 +10,6 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import cast
 
 import pyarrow as pa
 from sqlglot import exp
@@ -226,9 +225,9 @@ def _parsed(sql: str) -> exp.Expression:
         raise ExpressionError(e.message.replace("the filter", "the expression"), help=e.help, **e.context) from e
 
 
-def _names(root: exp.Expression) -> Iterator[exp.Column]:
-    for node in root.find_all(exp.Column, exp.Dot):
+def _names(root: exp.Expression) -> Iterator[exp.Column | exp.Dot]:
+    nodes: Iterator[exp.Column | exp.Dot] = root.find_all(exp.Column, exp.Dot)
+    for node in nodes:
         inside = isinstance(node.parent, exp.Dot) and node.parent.this is node
-        if inside or not all(isinstance(p, exp.Identifier) for p in node.parts):  # type: ignore[attr-defined]
-            continue
-        yield cast(exp.Column, node)
+        if not inside and all(isinstance(p, exp.Identifier) for p in node.parts):
+            yield node
