@@ -178,7 +178,7 @@ def open_object_store(location: Location, options: Mapping[str, str]) -> ObjectS
             # Names are checked already; obstore checks values.
             return obstore.store.from_url(
                 url,
-                config=dict(config.config),  # type: ignore[call-overload]
+                config=dict(config.config),  # type: ignore[call-overload]  # obstore types the keys of each service
                 client_options=dict(config.client),
                 retry_config=dict(retry) or None,
                 **({} if provider is None else {"credential_provider": provider}),

@@ -77,14 +77,19 @@ _PROVIDER, _TENANT = "fs.s3a.aws.credentials.provider", "fs.azure.account.oauth2
 _AZURE = re.compile(r"fs\.azure\.(account\.key|sas\.fixed\.token)(?:\.([^.]+)\..*)?")
 _AZURE_NAMES = {"account.key": "azure_storage_account_key", "sas.fixed.token": "azure_storage_sas_token"}
 
+
+def _names(table: str) -> frozenset[str]:
+    return frozenset(table.split())
+
+
 #: Credentials, without prefix.
-_CREDENTIALS = frozenset(
+_CREDENTIALS = _names(
     """
     access_key_id secret_access_key session_token token skip_signature role_arn web_identity_token_file profile
     service_account service_account_path service_account_key application_credentials bearer_token
     storage_account_key account_key access_key client_id client_secret storage_sas_token storage_sas_key sas_token
     sas_key storage_token federated_token_file use_azure_cli
-    """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
+    """
 )
 
 #: Ignored options: nothing is renamed in an object store.
@@ -97,7 +102,7 @@ _RETRY = ("max_retries", "retry_timeout")
 _BACKOFF = ("backoff_config.init_backoff", "backoff_config.max_backoff", "backoff_config.base")
 
 #: Options of any store, without prefix.
-_BARE = frozenset(
+_BARE = _names(
     """
     access_key_id bucket checksum_algorithm conditional_put container_authorization_token_file
     container_credentials_full_uri container_credentials_relative_uri copy_if_not_exists default_region
@@ -110,17 +115,17 @@ _BARE = frozenset(
     account_name account_key client_id client_secret credential_type tenant_id authority_host sas_key sas_token
     use_emulator use_fabric_endpoint encryption_key msi_endpoint object_id msi_resource_id federated_token_file
     use_azure_cli container_name
-    """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
+    """
 )
 
 #: Options of the HTTP client.
-_CLIENT = frozenset(
+_CLIENT = _names(
     """
     allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_only
     http2_keep_alive_interval http2_keep_alive_timeout http2_keep_alive_while_idle pool_idle_timeout
     pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes randomize_addresses read_timeout
     root_certificate timeout user_agent
-    """.split()  # noqa: SIM905 - a table of names is easier to read and to change as text
+    """
 )
 
 _SWITCHES = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"})

@@ -122,7 +122,7 @@ class WindowReader(io.RawIOBase):
         return self._window[start - self._start : end - self._start]
 
 
-class ObjectFile(pa.PythonFile):  # type: ignore[misc]
+class ObjectFile(pa.PythonFile):  # type: ignore[misc]  # pyarrow has no types
     """A :class:`WindowReader` as an Arrow file."""
 
     def __init__(self, reader: WindowReader, mode: str = "r") -> None:

@@ -182,10 +182,8 @@ def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
     """Call a method that builds a result from DataFrames; the result follows the same tables."""
     templates = {k: template_of(v) for k, v in kwargs.items()}
     result = method(*map(template_of, args), **templates)
-    for origin in args:
-        if result is template_of(origin):  # the method had nothing to do
-            return origin  # type: ignore[no-any-return]
-    return follow_tables_of(result, *args, *kwargs.values())
+    unchanged: list[_Any] = [origin for origin in args if result is template_of(origin)]  # it had nothing to do
+    return unchanged[0] if unchanged else follow_tables_of(result, *args, *kwargs.values())
 
 
 def follow_tables_of(result: _Any, *origins: Any) -> _Any:

@@ -134,7 +134,7 @@ class SqlSession:
     def run(self, sql: str, args: Args = None) -> DataFrame:
         """Run a statement with Spark's original ``sql``."""
         with bypass():
-            frame: DataFrame = self.spark.sql(sql) if args is None else self.spark.sql(sql, args)  # type: ignore[arg-type]
+            frame: DataFrame = self.spark.sql(sql, args)  # type: ignore[arg-type]  # Spark rejects other collections
         frames = {name: f for name, f in _FRAMES.get().items() if name in sql}
         return self._carrying(frame, sql, args, frames) if frames else frame
 
