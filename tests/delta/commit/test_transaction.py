@@ -20,6 +20,7 @@ from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.commands.maintenance.restore import restore
+from trilake.delta.commands.write.delete import delete_rows
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WriteResult, write_arrow
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
@@ -30,6 +31,7 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import parse_commits
 from trilake.delta.protocol.partitions import PartitionKeys
 from trilake.delta.protocol.schema import PrimitiveType, StructField, from_arrow
+from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
@@ -274,6 +276,61 @@ def test_retried_metadata_names_the_version_of_its_commit() -> None:
     plan = CommitPlan("DROP FEATURE", {}, (), metadata=replace(base.metadata, configuration={key: "4"}))
     assert commit(_after(store, empty), base, plan) == 5
     assert log.head().metadata.configuration == {key: "5"}
+
+
+_ENABLED = {
+    "delta.enableDeletionVectors": "true",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.checkpointPolicy": "v2",
+    "delta.feature.rowTracking": "supported",
+    "delta.feature.domainMetadata": "supported",
+}
+
+
+@pytest.mark.parametrize("key", [*_ENABLED, None])
+def test_writes_pass_newly_enabled_features(key: str | None) -> None:
+    enabled = _ENABLED if key is None else {key: _ENABLED[key]}
+    store = MemoryStore()
+    trilake.create(store.uri, {"id": "bigint", "a": "bigint"}, identity=["id"])
+    _write(store, pa.table({"a": [1, 2]}))
+    log = DeltaLog(store, standard_engine())
+
+    def enable() -> None:
+        Alter(log).set_properties(enabled)
+        _write(store)
+
+    racing = _after(store, enable)
+    request = WriteRequest("append", from_arrow(ONE.schema))
+    assert write_arrow(racing, ONE.schema, ONE.to_batches(), request).version == 4
+    switch = {k: v for k, v in enabled.items() if "feature" not in k}
+    assert switch.items() <= log.head().metadata.configuration.items()
+    assert sorted(trilake.open(store.uri).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+    assert ("inCommitTimestamp" in log.commit_info(4)) == ("delta.enableInCommitTimestamps" in enabled)
+    new = [a["baseRowId"] for a in log.snapshot().adds.to_pylist() if a["defaultRowCommitVersion"] is not None]
+    assert sorted(new) == ([0, 1] if "delta.feature.rowTracking" in enabled else [])
+    Alter(log).set_properties({"delta.minWriterVersion": "7"})
+    other = _after(store, lambda: Alter(log).add_feature("vacuumProtocolCheck"))
+    delete_rows(other, log.snapshot(), parse_table_filter("a = 2", log.snapshot()))
+    assert sorted(trilake.open(store.uri).to_arrow()["id"].to_pylist()) == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"delta.appendOnly": "true"},
+        {"delta.enableChangeDataFeed": "true"},
+        {"delta.enableDeletionVectors": "false"},
+        {"delta.feature.materializePartitionColumns": "supported"},
+        {"delta.enableRowTracking": "true"},
+        {"owner": "me"},
+    ],
+)
+def test_writes_conflict_with_other_changes_of_the_table(changed: dict[str, str]) -> None:
+    store = MemoryStore()
+    _write(store, properties={"delta.enableDeletionVectors": "true"})
+    other = _after(store, lambda: Alter(DeltaLog(store, standard_engine())).set_properties(changed))
+    with pytest.raises((MetadataChangedError, ProtocolChangedError)):
+        write_arrow(other, ONE.schema, ONE.to_batches(), WriteRequest("append", from_arrow(ONE.schema)))
 
 
 def test_commits_that_keep_the_metadata_ignore_identity_marks() -> None:

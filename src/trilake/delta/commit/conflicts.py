@@ -18,10 +18,14 @@ import pyarrow.compute as pc
 from trilake.common.text import plural
 from trilake.delta.commit.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from trilake.delta.log.snapshot import Head, file_keys
-from trilake.delta.protocol.actions import ActionBatch, Metadata
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.features import REGISTRY, features_of
 from trilake.delta.protocol.partitions import PartitionKeys
 from trilake.delta.protocol.property_values import DEFAULT_LEVEL, IsolationLevel
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.table_features import in_commit_timestamp
+from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
+from trilake.delta.protocol.table_features.v2_checkpoint import KEY as CHECKPOINT_POLICY
 from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.errors import (
@@ -36,6 +40,15 @@ from trilake.errors import (
 from trilake.expr import Filter, can_match
 from trilake.expr.terms.engine import Query
 
+#: Properties whose enablement leaves commits prepared before it valid, with the values that enable them; as in
+#: delta-spark, whose list also has column mapping and row tracking.
+_ENABLEMENTS = {
+    DELETION_VECTORS: "true",
+    CHECKPOINT_POLICY: "v2",
+    in_commit_timestamp.ENABLED: "true",
+    in_commit_timestamp.SINCE_VERSION: None,
+    in_commit_timestamp.SINCE_TIME: None,
+}
 #: Assumed clock difference between two writers.
 _CLOCKS_MS = 3_600_000
 
@@ -59,8 +72,9 @@ class ReadSet:
     files: frozenset[str] = frozenset()
     domains: frozenset[str] | None = frozenset()
     isolation: IsolationLevel = DEFAULT_LEVEL
-    #: The metadata of its base version, to ignore changes that only advance identity columns; ``None`` if all changes
-    #: matter.
+    #: Protocol and metadata of its base version, to ignore changes that only enable features and advance identity
+    #: columns; ``None`` if all changes matter.
+    protocol: Protocol | None = None
     metadata: Metadata | None = None
     #: Whether it can be rebased onto a version in which another writer advanced identity columns.
     rebases_identity: bool = False
@@ -146,13 +160,14 @@ def _conflict(cls: type[ConflictError], winner: Winner, what: str, help: str = _
 
 
 def _changes_of_state(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
-    if winner.actions.of("protocol"):
+    protocols = winner.actions.of("protocol")
+    if protocols and not _only_added(read.protocol, Protocol.from_json(protocols[-1][1], version=winner.version)):
         yield _conflict(ProtocolChangedError, winner, "another commit changed the table's protocol")
     metadata_actions = winner.actions.of("metaData")
     if metadata_actions:
         newest, old = Metadata.from_json(metadata_actions[-1][1], version=winner.version), read.metadata
         tolerates_marks = not read.changes_metadata or read.rebases_identity
-        if old is None or not tolerates_marks or not only_marks_moved(old, newest):
+        if old is None or not tolerates_marks or not _only_enabled(old, newest):
             yield _conflict(MetadataChangedError, winner, "another commit changed the table's schema or properties")
     written = {str(d.get("domain")) for _, d in winner.actions.of("domainMetadata")} - {ROW_TRACKING_DOMAIN}
     both = written if read.domains is None else written & read.domains
@@ -164,6 +179,22 @@ def _changes_of_state(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
         what = f"another commit advanced the application id {', '.join(sorted(advanced))}"
         help = "the other writer has written this batch: do not write it again"
         yield _conflict(ConcurrentTransactionError, winner, what, help)
+
+
+def _only_added(old: Protocol | None, new: Protocol) -> bool:
+    """Whether a protocol only has more features, and such that earlier commits stay valid."""
+    if old is None or not features_of(old) <= features_of(new):
+        return False
+    added = [REGISTRY.get(name) for name in features_of(new) - features_of(old)]
+    return all(feature is not None and feature.late and feature.writes for feature in added)
+
+
+def _only_enabled(old: Metadata, new: Metadata) -> bool:
+    """Whether metadata differs only in enabled features that leave earlier commits valid, and in identity marks."""
+    before, after = old.configuration, new.configuration
+    changed = {k for k in before.keys() | after.keys() if before.get(k) != after.get(k)}
+    harmless = all(k in after and _ENABLEMENTS.get(k, "") in (None, after[k]) for k in changed)
+    return harmless and only_marks_moved(replace(old, configuration=after), new)
 
 
 def _added(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:

@@ -82,11 +82,14 @@ class CommitPlan:
     @property
     def complete_read(self) -> ReadSet:
         """The read set, completed with what the plan changes."""
+        changes_metadata = self.read.changes_metadata or self.metadata is not None
+        fixed = self.protocol is not None or (changes_metadata and self.rebase is None)
         return replace(
             self.read,
+            protocol=None if fixed else self.read.protocol,
             app_ids=self.read.app_ids | set(self.txns),
             domains=self._related_domains,
-            changes_metadata=self.read.changes_metadata or self.metadata is not None,
+            changes_metadata=changes_metadata,
             rebases_identity=self.rebase is not None,
         )
 
@@ -186,7 +189,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> int:
         added = frozenset(unquote(str(a["add"]["path"])) for a in plan.file_actions if "add" in a)
         check_place(log.store, referenced=added)
     previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
-    plan = replace(plan, read=replace(plan.read, metadata=previous.state.metadata))
+    read_of_base = replace(plan.read, protocol=previous.state.protocol, metadata=previous.state.metadata)
+    plan = replace(plan, read=read_of_base)
     for other in plan.read.elsewhere:
         _check_read_at(log, other, previous.version)
     for attempt in range(MAX_ATTEMPTS):

@@ -126,6 +126,8 @@ class Feature:
     properties: tuple[Property, ...] = ()
     #: How to drop it; ``None`` if that is impossible.
     removal: FeatureRemoval | None = FeatureRemoval()
+    #: Whether commits that were prepared before another commit added the feature stay valid after it.
+    late: bool = False
     #: What a table with this unsupported feature needs.
     help: str = ""
 

@@ -8,7 +8,9 @@ from trilake.errors import InvalidArgumentError
 
 KEY = "delta.appendOnly"
 
-FEATURE = Feature("appendOnly", None, 2, active=property_is_on(KEY), properties=(Property(KEY, "false", boolean),))
+FEATURE = Feature(
+    "appendOnly", None, 2, active=property_is_on(KEY), properties=(Property(KEY, "false", boolean),), late=True
+)
 
 
 def removal_rejected(

@@ -7,4 +7,6 @@ from trilake.delta.protocol.property_values import Property, boolean
 
 KEY = "delta.enableChangeDataFeed"
 
-FEATURE = Feature("changeDataFeed", None, 4, active=property_is_on(KEY), properties=(Property(KEY, "false", boolean),))
+FEATURE = Feature(
+    "changeDataFeed", None, 4, active=property_is_on(KEY), properties=(Property(KEY, "false", boolean),), late=True
+)

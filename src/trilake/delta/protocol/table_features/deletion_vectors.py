@@ -45,4 +45,5 @@ FEATURE = Feature(
     active=property_is_on(KEY),
     properties=(Property(KEY, "false", boolean),),
     removal=FeatureRemoval(in_use=_in_use, in_past=_in_past, rewritten=_files),
+    late=True,
 )

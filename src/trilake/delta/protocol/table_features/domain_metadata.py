@@ -11,4 +11,4 @@ def _in_use(table: Inspection) -> Trace | None:
     return Trace(f"the table has the metadata domains {', '.join(names)}", help) if names else None
 
 
-FEATURE = Feature("domainMetadata", None, 7, removal=FeatureRemoval(in_use=_in_use))
+FEATURE = Feature("domainMetadata", None, 7, removal=FeatureRemoval(in_use=_in_use), late=True)

@@ -31,6 +31,7 @@ FEATURE = Feature(
         Property(SINCE_TIME, None, integer(0), set_by=_BY),
         Property(SINCE_VERSION, None, integer(0), set_by=_BY),
     ),
+    late=True,  # the time is stated during the commit
 )
 
 

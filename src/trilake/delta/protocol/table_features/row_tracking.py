@@ -25,4 +25,5 @@ FEATURE = Feature(
         Property(SUSPENDED, "false", boolean),
     ),
     removal=FeatureRemoval(domains=("delta.rowTracking",), fields=("baseRowId", "defaultRowCommitVersion")),
+    late=True,  # ids are assigned during the commit
 )

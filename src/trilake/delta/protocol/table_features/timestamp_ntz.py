@@ -12,4 +12,5 @@ FEATURE = Feature(
     7,
     active=has_type(_TYPE),
     removal=FeatureRemoval(in_use=type_in_use(_TYPE), in_past=metadata_in_past(has_type(_TYPE))),
+    late=True,
 )

@@ -38,4 +38,5 @@ FEATURE = Feature(
     active=_wants_v2,
     properties=(Property(KEY, "classic", choice("classic", "v2")),),
     removal=FeatureRemoval(in_use=_in_use, in_past=metadata_in_past(never)),
+    late=True,
 )

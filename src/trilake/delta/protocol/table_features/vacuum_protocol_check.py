@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from trilake.delta.protocol.feature_definition import Feature
 
-FEATURE = Feature("vacuumProtocolCheck", 3, 7)
+FEATURE = Feature("vacuumProtocolCheck", 3, 7, late=True)
