@@ -216,7 +216,7 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         yield frame
     finally:
-        with suppress(PySparkException):  # the session may have ended
+        with suppress(*SPARK_ERRORS):  # the session may have ended
             frame.unpersist()
 
 
