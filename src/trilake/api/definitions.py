@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from trilake.common.arguments import checked
-from trilake.common.extras import missing
+from trilake.common.extras import load
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import TableNotFoundError
@@ -208,12 +208,9 @@ def sync_iceberg(
     ...     trilake.sync_iceberg(folder)
     0
     """
-    try:
-        from trilake.delta.iceberg.sync import sync
-    except ModuleNotFoundError:
-        raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
-
-    return sync(_existing(uri, storage_options), rebuild=rebuild)
+    sync = load("trilake.delta.iceberg.sync", "Iceberg metadata of Delta tables").sync
+    count: int = sync(_existing(uri, storage_options), rebuild=rebuild)
+    return count
 
 
 def column_names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -58,7 +58,10 @@ def load(module: str, what: str, extra: str | None = None) -> Any:
     except MissingDependencyError:
         raise
     except ImportError as e:
-        raise missing(e.name or module, what, extra) from None
+        name = e.name or module
+        if name.startswith("trilake."):
+            raise  # a fault of trilake, not a missing library
+        raise missing(name, what, extra) from None
 
 
 def need(package: str, what: str) -> None:

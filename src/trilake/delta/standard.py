@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trilake.common.extras import missing
+from trilake.common.extras import load
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.engine import Engine, Jobs
 from trilake.delta.protocol.actions import Metadata
@@ -45,11 +45,7 @@ def update_iceberg(event: CommitEvent) -> None:
     if not is_uniform(event.metadata.configuration):
         return
     try:
-        try:
-            from trilake.delta.iceberg.sync import sync
-        except ImportError:
-            raise missing("pyiceberg", "Iceberg metadata of Delta tables") from None
-        sync(event.log, event)
+        load("trilake.delta.iceberg.sync", "Iceberg metadata of Delta tables").sync(event.log, event)
     except Exception as e:  # noqa: BLE001 - no failure of the conversion may look like one of the commit
         message = "version %d of %s is committed, but its Iceberg metadata could not be written: %s"
         _log.warning(message, event.version, event.log.store.uri, e)

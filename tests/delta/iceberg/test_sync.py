@@ -287,7 +287,8 @@ def test_failed_conversion_does_not_fail_the_commit(
 ) -> None:
     uri = str(tmp_path)
     trilake.write({"n": [1]}, uri, properties=UNIFORM)
-    monkeypatch.setitem(sys.modules, "trilake.delta.iceberg.sync", None)
+    monkeypatch.delitem(sys.modules, "trilake.delta.iceberg.sync")
+    monkeypatch.setitem(sys.modules, "pyiceberg.table.metadata", None)
     with caplog.at_level(logging.WARNING, "trilake.delta"):
         trilake.write({"n": [2]}, uri, mode="append")
     assert 'pip install "trilake[iceberg]"' in caplog.text
