@@ -121,6 +121,12 @@ def _protocol(base: Snapshot, name: str) -> CommitPlan:
     return _plan([], ReadSet(), protocol=Protocol(3, 7, ("timestampNtz",), ("domainMetadata", "timestampNtz")))
 
 
+def _enable(base: Snapshot, name: str) -> CommitPlan:
+    features = ("domainMetadata", "appendOnly", "deletionVectors")
+    metadata = replace(base.metadata, configuration={"delta.enableDeletionVectors": "true"})
+    return _plan([], ReadSet(), metadata=metadata, protocol=Protocol(3, 7, ("deletionVectors",), features))
+
+
 def _stream(base: Snapshot, name: str) -> CommitPlan:
     return replace(_append(X)(base, name), txns={"query": 7})
 
@@ -143,6 +149,7 @@ OPERATIONS: dict[str, Callable[[Snapshot, str], CommitPlan]] = {
     "protocol": _protocol,
     "stream": _stream,
     "domain": _domain,
+    "enable": _enable,
 }
 CODES: dict[str, type[ConflictError] | None] = {
     ".": None,
@@ -156,50 +163,53 @@ CODES: dict[str, type[ConflictError] | None] = {
 # Rows: the later commit.  Columns: the winner, in the order of OPERATIONS.
 MATRIX: dict[IsolationLevel, dict[str, str]] = {
     "WriteSerializable": {
-        #            x y i d u y o d o m p s d
-        "append x": ". . . . . . . . . M P . .",
-        "append y": ". . . . . . . . . M P . .",
-        "insert": ". . A R A . A . A M P . .",
-        "delete": ". . A R A . A . A M P . .",
-        "update": ". . A R A . A . A M P . .",
-        "update y": ". . . . . A R A . M P . .",
-        "overwrite": ". . A R A A A A A M P . .",
-        "dynamic y": ". . . . . A R A . M P . .",
-        "optimize": ". . A R A . A . A M P . .",
-        "metadata": ". . . . . . . . . M P . .",
-        "protocol": ". . . . . . . . . M P . .",
-        "stream": ". . . . . . . . . M P T .",
-        "domain": ". . . . . . . . . M P . M",
+        #            x y i d u y o d o m p s d e
+        "append x": ". . . . . . . . . M P . . .",
+        "append y": ". . . . . . . . . M P . . .",
+        "insert": ". . A R A . A . A M P . . .",
+        "delete": ". . A R A . A . A M P . . .",
+        "update": ". . A R A . A . A M P . . .",
+        "update y": ". . . . . A R A . M P . . .",
+        "overwrite": ". . A R A A A A A M P . . .",
+        "dynamic y": ". . . . . A R A . M P . . .",
+        "optimize": ". . A R A . A . A M P . . .",
+        "metadata": ". . . . . . . . . M P . . P",
+        "protocol": ". . . . . . . . . M P . . P",
+        "stream": ". . . . . . . . . M P T . .",
+        "domain": ". . . . . . . . . M P . M .",
+        "enable": ". . . . . . . . . M P . . P",
     },
     "Serializable": {
-        "append x": ". . . . . . . . . M P . .",
-        "append y": ". . . . . . . . . M P . .",
-        "insert": "A . A R A . A . A M P A .",
-        "delete": "A . A R A . A . A M P A .",
-        "update": "A . A R A . A . A M P A .",
-        "update y": ". A . . . A R A . M P . .",
-        "overwrite": "A A A R A A A A A M P A .",
-        "dynamic y": ". A . . . A R A . M P . .",
-        "optimize": ". . . R R . R . R M P . .",
-        "metadata": ". . . . . . . . . M P . .",
-        "protocol": ". . . . . . . . . M P . .",
-        "stream": ". . . . . . . . . M P T .",
-        "domain": ". . . . . . . . . M P . M",
+        "append x": ". . . . . . . . . M P . . .",
+        "append y": ". . . . . . . . . M P . . .",
+        "insert": "A . A R A . A . A M P A . .",
+        "delete": "A . A R A . A . A M P A . .",
+        "update": "A . A R A . A . A M P A . .",
+        "update y": ". A . . . A R A . M P . . .",
+        "overwrite": "A A A R A A A A A M P A . .",
+        "dynamic y": ". A . . . A R A . M P . . .",
+        "optimize": ". . . R R . R . R M P . . .",
+        "metadata": ". . . . . . . . . M P . . P",
+        "protocol": ". . . . . . . . . M P . . P",
+        "stream": ". . . . . . . . . M P T . .",
+        "domain": ". . . . . . . . . M P . M .",
+        "enable": ". . . . . . . . . M P . . P",
     },
     "SnapshotIsolation": {
-        "append x": ". . . . . . . . . M P . .",
-        "append y": ". . . . . . . . . M P . .",
-        "insert": ". . . R R . R . R M P . .",
-        "delete": ". . . R R . R . R M P . .",
-        "update": ". . . R R . R . R M P . .",
-        "update y": ". . . . . R R R . M P . .",
-        "overwrite": ". . . R R R R R R M P . .",
-        "dynamic y": ". . . . . R R R . M P . .",
-        "optimize": ". . . R R . R . R M P . .",
-        "metadata": ". . . . . . . . . M P . .",
-        "protocol": ". . . . . . . . . M P . .",
-        "stream": ". . . . . . . . . M P T .",
-        "domain": ". . . . . . . . . M P . M",
+        "append x": ". . . . . . . . . M P . . .",
+        "append y": ". . . . . . . . . M P . . .",
+        "insert": ". . . R R . R . R M P . . .",
+        "delete": ". . . R R . R . R M P . . .",
+        "update": ". . . R R . R . R M P . . .",
+        "update y": ". . . . . R R R . M P . . .",
+        "overwrite": ". . . R R R R R R M P . . .",
+        "dynamic y": ". . . . . R R R . M P . . .",
+        "optimize": ". . . R R . R . R M P . . .",
+        "metadata": ". . . . . . . . . M P . . P",
+        "protocol": ". . . . . . . . . M P . . P",
+        "stream": ". . . . . . . . . M P T . .",
+        "domain": ". . . . . . . . . M P . M .",
+        "enable": ". . . . . . . . . M P . . P",
     },
 }
 # An optimize reads files by name, not by predicate: added files never conflict with it.
@@ -224,7 +234,7 @@ def test_every_pair_of_operations(level: IsolationLevel) -> None:
         log = _table()
         base = log.snapshot()
         plan = OPERATIONS[mine](base, "mine")
-        plan = replace(plan, read=replace(plan.read, isolation=level))
+        plan = replace(plan, read=replace(plan.read, isolation=level, protocol=base.protocol, metadata=base.metadata))
         won = commit(log, base, OPERATIONS[theirs](base, "theirs"))
         winner = Winner(won, log.parse(log.commits(won)))
         expected = CODES[code]
