@@ -308,7 +308,6 @@ def test_writes_pass_newly_enabled_features(key: str | None) -> None:
     assert ("inCommitTimestamp" in log.commit_info(4)) == ("delta.enableInCommitTimestamps" in enabled)
     new = [a["baseRowId"] for a in log.snapshot().adds.to_pylist() if a["defaultRowCommitVersion"] is not None]
     assert sorted(new) == ([0, 1] if "delta.feature.rowTracking" in enabled else [])
-    Alter(log).set_properties({"delta.minWriterVersion": "7"})
     other = _after(store, lambda: Alter(log).add_feature("vacuumProtocolCheck"))
     delete_rows(other, log.snapshot(), parse_table_filter("a = 2", log.snapshot()))
     assert sorted(trilake.open(store.uri).to_arrow()["id"].to_pylist()) == [1, 3, 4]

@@ -82,14 +82,12 @@ class CommitPlan:
     @property
     def complete_read(self) -> ReadSet:
         """The read set, completed with what the plan changes."""
-        changes_metadata = self.read.changes_metadata or self.metadata is not None
-        fixed = self.protocol is not None or (changes_metadata and self.rebase is None)
         return replace(
             self.read,
-            protocol=None if fixed else self.read.protocol,
+            protocol=self.read.protocol if self.protocol is None else None,
             app_ids=self.read.app_ids | set(self.txns),
             domains=self._related_domains,
-            changes_metadata=changes_metadata,
+            changes_metadata=self.read.changes_metadata or self.metadata is not None,
             rebases_identity=self.rebase is not None,
         )
 
