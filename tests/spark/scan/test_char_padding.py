@@ -127,3 +127,15 @@ def test_overwrites_match_padded_values(session: SparkSession, tmp_path: Path, p
         session.sql(f"INSERT OVERWRITE {name} PARTITION (m = 'x') VALUES ('n', 'n', 'n', 13)")
         assert _numbers(session, name) == [2, 3, 4, 5, 13]
         assert _numbers(session, name, "m = 'x'") == [13]
+
+
+@pytest.mark.parametrize("more", ["", "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"])
+def test_tables_without_files_have_no_rows(session: SparkSession, tmp_path: Path, more: str) -> None:
+    name = f"delta.`{tmp_path}`"
+    session.sql(f"CREATE TABLE {name} (m CHAR(3), s STRUCT<c: CHAR(2)>) USING delta {more}")
+    frame = session.table(name).where("m = 'x'")
+    assert session.table(name).collect() == frame.collect() == []
+    session.sql(f"INSERT INTO {name} VALUES ('x', named_struct('c', 'y'))")
+    assert frame.collect() == [("x  ", ("y ",))]
+    session.sql(f"DELETE FROM {name}")
+    assert frame.collect() == session.sql(f"SELECT * FROM {name}").collect() == []

@@ -72,10 +72,13 @@ def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
         if option is None:
             continue
         number = int(option)
+        has_hidden = leaf.output().size() > width(number)
         if relation_option(leaf, _OWN_HIDDEN) is None:  # if a query names it, Spark shows its own hidden column
-            out.append(Slot(number, leaf, leaf, leaf.output().size() > width(number)))
-        else:
+            out.append(Slot(number, leaf, leaf, has_hidden))
+        elif has_hidden:
             out.append(Slot(number, leaf, _place(spark, leaf, width(number)), False))
+        else:  # a table without files; Spark pads char columns below the projection, so it has no place in the plan
+            out.append(Slot(number, leaf, leaf, False))
     with_hidden = [slot for slot in out if slot.place is not slot.leaf]
     if not with_hidden:
         return out
