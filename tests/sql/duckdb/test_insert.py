@@ -127,3 +127,12 @@ def test_insert_from_itself_detects_concurrent_changes(
     trilake.sql(f"INSERT {how} {name} SELECT i + 10 FROM {name}")
     kept = [2] if how == "INTO" else []
     assert sorted(trilake.open(path).to_arrow()["i"].to_pylist()) == [*kept, 5, 12]
+
+
+def test_absent_partition_columns_are_null(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}`"
+    trilake.create(str(tmp_path), {"a": "int", "p": "string"}, partition_by="p")
+    trilake.sql(f"INSERT INTO {name} (a) VALUES (1)")
+    trilake.sql(f"INSERT INTO {name} (p) VALUES ('x')")
+    rows = trilake.open(str(tmp_path)).to_arrow().to_pylist()
+    assert sorted(rows, key=str) == [{"a": 1, "p": None}, {"a": None, "p": "x"}]

@@ -173,6 +173,7 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
         schema=from_arrow(rows.schema),
         replace_where=where,
         schema_mode="merge" if insert.evolve else None,
+        fills_absent=True,
     )
     read = read_of(context, insert.query, table)
     # Rows read from the table itself must not be outdated by a concurrent commit.

@@ -246,6 +246,17 @@ def test_replace_adds_the_feature_of_its_defaults(sql: SparkSession, statement: 
         sql.sql("DROP TABLE test_replaced_defaults")
 
 
+@pytest.mark.parametrize("source", ["(a) VALUES (2)", "(a) SELECT 2", "BY NAME SELECT 2 AS a"])
+def test_absent_partition_columns_are_null(sql: SparkSession, tmp_path: Path, source: str) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, p STRING) USING delta PARTITIONED BY (p)")
+    sql.sql(f"INSERT INTO {table} {source}")
+    sql.sql(f"INSERT INTO {table} (p) VALUES ('x')")
+    assert rows(sql, table) == [(None, "x"), (2, None)]
+    sql.sql(f"INSERT OVERWRITE {table} {source}")
+    assert rows(sql, table) == [(2, None)]
+
+
 @pytest.mark.parametrize("verb", ["INTO", "OVERWRITE"])
 @pytest.mark.parametrize(
     "source", ["(b) VALUES ('x')", "BY NAME SELECT 'x' AS b", "PARTITION (b = 'x') (d) VALUES (1)"]

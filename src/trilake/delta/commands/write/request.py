@@ -83,6 +83,8 @@ class WriteRequest:
     cluster_by: tuple[str, ...] | None = None
     #: Default properties of a new table.
     default_properties: Mapping[str, str] | None = None
+    #: Whether rows may lack partition columns, which are then null, and have only partition columns: SQL's INSERT.
+    fills_absent: bool = False
     #: Whether an overwrite of a partitioned table is dynamic by default.
     prefer_dynamic: bool = False
     #: Whether to shuffle rows by partition first, for fewer and larger files; ``None`` follows the table.

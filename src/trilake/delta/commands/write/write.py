@@ -160,7 +160,8 @@ def plan_write(
             spark=spark,
             zoned=zoned,
         )
-        check_partitions_given(rules, metadata, uri)
+        if not request.fills_absent:
+            check_partitions_given(rules, metadata, uri)
     files = FilePlan.of(
         metadata,
         protocol,

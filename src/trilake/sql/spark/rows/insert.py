@@ -118,6 +118,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         replace_where=where,
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,
+        fills_absent=True,
     )
     absent = stating({"DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "DELTA_INSERT_COLUMN_MISMATCH"})
     with absent, overflows_named(narrowed=frame is not rows):
