@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +64,26 @@ def test_dictionary_paths_match_the_file() -> None:
     encodings = {meta.schema.column(i).path: meta.row_group(0).column(i).encodings for i in range(meta.num_columns)}
     assert "RLE_DICTIONARY" in encodings["few"]
     assert "RLE_DICTIONARY" not in encodings["unique"]
+
+
+def test_elements_that_are_all_null_have_no_dictionary(tmp_path: Path) -> None:
+    pair = pa.struct({"x": pa.string(), "y": pa.int64()})
+    data = {
+        "none": pa.array([[None], [], None], pa.list_(pa.int64())),
+        "some": pa.array([[None], [2], None], pa.list_(pa.int64())),
+        "empty": pa.array([[], [], None], pa.list_(pa.int64())),
+        "pairs": pa.array([[{"x": None, "y": 1}], None, []], pa.list_(pair)),
+        "m": pa.array([[("k", None)], None, []], pa.map_(pa.string(), pa.int64())),
+        "top": pa.nulls(3, pa.string()),
+    }
+    uri = str(tmp_path)
+    trilake.write(pa.table(data), uri)
+    (path,) = tmp_path.glob("*.parquet")
+    meta = pq.read_metadata(path)
+    columns = [meta.row_group(0).column(i) for i in range(meta.num_columns)]
+    without = {c.path_in_schema for c in columns if "RLE_DICTIONARY" not in c.encodings}
+    assert without == {"none.list.element", "pairs.list.element.x", "m.key_value.value"}
+    assert trilake.open(uri).to_arrow().to_pylist() == pa.table(data).to_pylist()
 
 
 def test_rows_of_many_batches_reach_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:

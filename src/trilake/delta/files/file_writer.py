@@ -117,6 +117,7 @@ class ParquetFile:
                 self.native = self.atomic.native()
             self.counter = pa.BufferOutputStream() if whole else self.native or pa.PythonFile(sink, mode="w")
             dictionaries = whole or bool(self.shapes) or dictionary_columns(first)
+            dictionaries = without_empty(dictionaries, first, file_schema)
             self.writer = parquet_writer(self.counter, file_schema, plan, dictionaries, self.with_nan, self.footer)
 
     @property
@@ -255,6 +256,45 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
         encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type) or i not in large
         if encoded or not _outgrows(_sample(rows.column(i)), rows.num_rows):
             out += _column_paths(f.type, f.name)
+    return out
+
+
+def without_empty(dictionaries: bool | list[str], rows: pa.Table, schema: pa.Schema) -> bool | list[str]:
+    """Leave out leaves inside lists and maps that have only nulls in ``rows``; ``schema`` is the file's.
+
+    PyArrow 26 would write an empty dictionary for them.  Spark 4.3's code for ``transform``, ``exists`` and ``filter``
+    looks up each element before it tests for null, and fails.
+    """
+    empty = {
+        path
+        for f, column in zip(rows.schema, rows.columns, strict=True)
+        if pa.types.is_nested(f.type)
+        for path, counts in _element_counts(column.chunks, f.type, f.name).items()
+        if counts[0] == counts[1] > 0
+    }
+    if not empty or dictionaries is False:
+        return dictionaries
+    paths = [p for f in schema for p in _column_paths(f.type, f.name)] if dictionaries is True else dictionaries
+    return [p for p in paths if p not in empty]
+
+
+def _element_counts(arrays: list[pa.Array], t: pa.DataType, path: str, *, inside: bool = False) -> dict[str, list[int]]:
+    """For each leaf inside lists and maps, the number of nulls and of slots."""
+    out: dict[str, list[int]] = {}
+    if pa.types.is_struct(t):
+        parts = [a.flatten() for a in arrays]
+        for i, f in enumerate(t):
+            out |= _element_counts([p[i] for p in parts], f.type, f"{path}.{f.name}", inside=inside)
+    elif pa.types.is_map(t):
+        spans = [(a.offsets[0].as_py(), a.offsets[-1].as_py()) for a in arrays if len(a)]
+        for name, part, type_ in (("key", "keys", t.key_type), ("value", "items", t.item_type)):
+            entries = [getattr(a, part) for a in arrays if len(a)]
+            parts = [e[start:stop] for e, (start, stop) in zip(entries, spans, strict=True)]
+            out |= _element_counts(parts, type_, f"{path}.key_value.{name}", inside=True)
+    elif pa.types.is_list(t):
+        out = _element_counts([a.flatten() for a in arrays], t.value_type, f"{path}.list.element", inside=True)
+    elif inside:
+        out[path] = [sum(a.null_count for a in arrays), sum(len(a) for a in arrays)]
     return out
 
 

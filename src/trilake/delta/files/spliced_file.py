@@ -13,7 +13,14 @@ import pyarrow.parquet as pq
 
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.file_statistics import file_statistics, stated_columns
-from trilake.delta.files.file_writer import dictionary_columns, file_action, float_paths, has_nan, parquet_writer
+from trilake.delta.files.file_writer import (
+    dictionary_columns,
+    file_action,
+    float_paths,
+    has_nan,
+    parquet_writer,
+    without_empty,
+)
 from trilake.delta.scan.statistics import NAN_TAG
 from trilake.parquet.splice import NotSpliceable, Parts, SpliceWriter
 
@@ -105,7 +112,7 @@ class SplicedFile:
         options = {"decimals_as_integers": decimals_as_integers}
         pairs = zip(schema, table.schema.types, strict=True)
         file_schema = pa.schema([f.with_type(t) if pa.types.is_dictionary(t) else f for f, t in pairs])
-        dictionaries = dictionary_columns(table)
+        dictionaries = without_empty(dictionary_columns(table), table, file_schema)
         try:
             with parquet_writer(out, file_schema, self.plan, dictionaries, with_nan, footer, **options) as writer:
                 writer.write_table(table.unify_dictionaries(), row_group_size=max(table.num_rows, 1))
