@@ -460,3 +460,17 @@ def test_mismatched_value_is_rejected_without_matching_rows(
     with pytest.raises(ExpressionError, match="nope"):
         table.update(condition, {"i": "nope"})
     assert len(table.history().collect()) == 1
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_conditions_on_partitions_that_spark_does_not_infer(sql: SparkSession, tmp_path: Path, vectors: bool) -> None:
+    """Spark pushes the anti join of NOT EXISTS below the terms for these partition values."""
+    name, other = f"delta.`{tmp_path}/t`", f"delta.`{tmp_path}/other`"
+    options = f"TBLPROPERTIES ('delta.enableDeletionVectors' = '{vectors}')"
+    sql.sql(f"CREATE TABLE {name} (f FLOAT, p INT, n INT) USING delta PARTITIONED BY (f, p) {options}")
+    sql.sql(f"INSERT INTO {name} VALUES (1, 1, 0), (1, 1, 5), (2, 2, 0), (NULL, NULL, 0)")
+    sql.sql(f"CREATE TABLE {other} USING delta AS SELECT 1 AS p")
+    absent = f"NOT EXISTS (SELECT 1 FROM {other} o WHERE o.p <=> t.p)"
+    sql.sql(f"UPDATE {name} t SET n = 7 WHERE {absent}")
+    sql.sql(f"DELETE FROM {name} t WHERE {absent} AND p IS NULL OR n = 5")
+    assert sorted(map(tuple, sql.table(name).collect())) == [(1, 1, 0), (2, 2, 7)]

@@ -206,7 +206,7 @@ def late_scan(spark: SparkSession, table: LateTable) -> NativeScan:
     sources = {**read, **folders}
     size = _SIZE
     if table.vectors:
-        base, time, number = with_place(base, None)
+        base, time, number = with_place(base)
         packed = pack(table.vectors)
         slot = FileKey({"slot": np.array([len(table.vectors)])}).term("slot", time)
         base = alive(spark, base, packed, slot, number=number)

@@ -44,7 +44,7 @@ from trilake.spark.scan.partitions import attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import Prune, planned_frame
 from trilake.spark.scan.planning.plan_conditions import is_float, trusts_no_bounds, unpushed
 from trilake.spark.scan.planning.table_reads import MARK, TableReads
-from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
+from trilake.spark.scan.vectors import Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import (
     METADATA,
@@ -186,11 +186,10 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     folders = _folders(files)
     key, values = _file_key(files, address=address or tracked is not None, inferred=folders is not None)
     read = read_fields(files)
-    row_index = [T.StructField(ROW_INDEX, T.LongType())] if address else []
     types = dict(zip(files.partition_columns, (f.dataType for f in files.partition_types.fields), strict=True))
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
     modified = key.packed(len(files.paths), files.modified())
-    schema = T.StructType([*read.values(), *row_index, *inferred.values()])
+    schema = T.StructType([*read.values(), *inferred.values()])
     required = {f.name for name, f in (*read.items(), *inferred.items()) if name in files.required}
     rules = FloatRules.of(files)
     options = read_options(files, rules, hive=folders is not None)
@@ -199,11 +198,11 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     stored = base
     sources = {**read, **inferred}
     columns = rules.columns(sources, read)
-    at, number, metadata = {}, ROW_INDEX, None
+    at, number, metadata = {}, "", None
     if key.parts:
         if tracked is not None and has_metadata(base):
             metadata = metadata_term(tracked)
-        base, time, number = with_place(base, number if address else None)
+        base, time, number = with_place(base)
         at = {part: key.term(part, time) for part in key.parts}
     if metadata is not None and tracked is not None:
         base = with_origins(base, tracked, at["file"])
@@ -217,7 +216,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
         packed = pack([files.vectors[i] for i in sorted(files.vectors)])
         base = alive(spark, base, packed, at["slot"], number=number, select=files.vectors_select)
         size += packed.size
-    place = (at["file"], ROW_INDEX) if address else None
+    place = (at["file"], number) if address else None
     deleted = sum(map(len, files.vectors.values()))
     count = RowCount(stored, deleted) if deleted and not files.vectors_select else None
     return NativeScan(base, columns, sources, place, size, files.id_mode, metadata, count, files.reads)
@@ -414,13 +413,14 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
     return column.alias(field.name, metadata=field.metadata) if field.metadata else column.alias(field.name)
 
 
-def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
-    """A scan, and the terms for the modification time of a row's file and the row's position (``number``, if given).
-    Spark rejects :data:`ROW_INDEX` together with ``_metadata.row_index``, which a user's query may name."""
+def with_place(df: DataFrame) -> tuple[DataFrame, str, str]:
+    """A scan, and the terms for the modification time of a row's file and the row's position.
+
+    Spark rejects its column ``_tmp_metadata_row_index`` together with ``_metadata.row_index``.  An anti join that Spark
+    pushes below these terms reads all of ``_metadata``, so the position is a part of it.
+    """
     if has_metadata(df):
-        return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"
+        return df, f"{METADATA}.file_modification_time", f"{METADATA}.row_index"
     metadata = file_metadata(df)
-    columns = {_MODIFIED: metadata.getField("file_modification_time")}
-    if number is None:
-        columns[_NUMBER] = metadata.getField("row_index")
-    return df.withColumns(columns), _MODIFIED, number or _NUMBER
+    columns = {_MODIFIED: metadata.getField("file_modification_time"), _NUMBER: metadata.getField("row_index")}
+    return df.withColumns(columns), _MODIFIED, _NUMBER

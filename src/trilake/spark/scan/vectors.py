@@ -26,9 +26,6 @@ from trilake.spark.session.internals import MISSING_NAME, number_at, say_once
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
 Vector = BitMap64 | npt.NDArray[np.integer[Any]]
 
-#: Parquet's generated column of row numbers, as a column of the read schema.  Spark rejects it together with
-#: ``_metadata.row_index``, which is the same.
-ROW_INDEX = "_tmp_metadata_row_index"
 #: Columns for the words and the page table of all files.
 _WORDS, _PAGES = "__trilake_words", "__trilake_pages"
 #: The column of the word with a row's bit.
