@@ -21,11 +21,9 @@ from trilake.delta.log.snapshot import Head, file_keys
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.features import REGISTRY, features_of
 from trilake.delta.protocol.partitions import PartitionKeys
+from trilake.delta.protocol.properties import known_properties
 from trilake.delta.protocol.property_values import DEFAULT_LEVEL, IsolationLevel
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.table_features import in_commit_timestamp
-from trilake.delta.protocol.table_features.deletion_vectors import KEY as DELETION_VECTORS
-from trilake.delta.protocol.table_features.v2_checkpoint import KEY as CHECKPOINT_POLICY
 from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.errors import (
@@ -40,15 +38,6 @@ from trilake.errors import (
 from trilake.expr import Filter, can_match
 from trilake.expr.terms.engine import Query
 
-#: Properties whose enablement leaves commits prepared before it valid, with the values that enable them; as in
-#: delta-spark, whose list also has column mapping and row tracking.
-_ENABLEMENTS = {
-    DELETION_VECTORS: "true",
-    CHECKPOINT_POLICY: "v2",
-    in_commit_timestamp.ENABLED: "true",
-    in_commit_timestamp.SINCE_VERSION: None,
-    in_commit_timestamp.SINCE_TIME: None,
-}
 #: Assumed clock difference between two writers.
 _CLOCKS_MS = 3_600_000
 
@@ -191,9 +180,9 @@ def _only_added(old: Protocol | None, new: Protocol) -> bool:
 
 def _only_enabled(old: Metadata, new: Metadata) -> bool:
     """Whether metadata differs only in enabled features that leave earlier commits valid, and in identity marks."""
-    before, after = old.configuration, new.configuration
-    changed = {k for k in before.keys() | after.keys() if before.get(k) != after.get(k)}
-    harmless = all(k in after and _ENABLEMENTS.get(k, "") in (None, after[k]) for k in changed)
+    after, known = new.configuration, known_properties()
+    changed = {key for key, _ in old.configuration.items() ^ after.items()}
+    harmless = all(k in known and known[k].late and after.get(k) not in (None, known[k].default) for k in changed)
     return harmless and only_marks_moved(replace(old, configuration=after), new)
 
 

@@ -31,13 +31,15 @@ class Property:
     """A table property.
 
     ``check`` normalises a value, or raises with a description of the valid ones.  ``default`` applies if the property
-    is not set; it may be ``None``.  ``set_by`` names who sets a property that users cannot set.
+    is not set; it may be ``None``.  ``set_by`` names who sets a property that users cannot set.  With ``late``, commits
+    that were prepared before another commit sets it stay valid after it.
     """
 
     name: str
     default: str | None
     check: Callable[[str], str]
     set_by: str | None = None
+    late: bool = False
 
 
 def boolean(value: str) -> str:

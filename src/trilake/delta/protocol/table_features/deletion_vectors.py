@@ -43,7 +43,7 @@ FEATURE = Feature(
     3,
     7,
     active=property_is_on(KEY),
-    properties=(Property(KEY, "false", boolean),),
+    properties=(Property(KEY, "false", boolean, late=True),),
     removal=FeatureRemoval(in_use=_in_use, in_past=_in_past, rewritten=_files),
     late=True,
 )

@@ -27,9 +27,9 @@ FEATURE = Feature(
     7,
     active=property_is_on(ENABLED),
     properties=(
-        Property(ENABLED, "false", boolean),
-        Property(SINCE_TIME, None, integer(0), set_by=_BY),
-        Property(SINCE_VERSION, None, integer(0), set_by=_BY),
+        Property(ENABLED, "false", boolean, late=True),
+        Property(SINCE_TIME, None, integer(0), set_by=_BY, late=True),
+        Property(SINCE_VERSION, None, integer(0), set_by=_BY, late=True),
     ),
     late=True,  # the time is stated during the commit
 )

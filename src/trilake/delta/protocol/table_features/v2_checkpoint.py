@@ -36,7 +36,7 @@ FEATURE = Feature(
     3,
     7,
     active=_wants_v2,
-    properties=(Property(KEY, "classic", choice("classic", "v2")),),
+    properties=(Property(KEY, "classic", choice("classic", "v2"), late=True),),
     removal=FeatureRemoval(in_use=_in_use, in_past=metadata_in_past(never)),
     late=True,
 )
