@@ -289,12 +289,3 @@ def test_other_libraries_read_files_written_by_spark(spark: SparkSession, tmp_pa
     assert sum(columns["num_records"].to_pylist()) == 2000
     assert min(columns["min.id"].to_pylist()) == 0
     assert columns["max.at"].null_count == 0
-
-
-def test_functions_of_elements_that_are_all_null(spark: SparkSession, tmp_path: Path) -> None:
-    uri = str(tmp_path)
-    types = {"a": pa.list_(pa.int32()), "m": pa.map_(pa.string(), pa.string())}
-    rows = {"a": [[None]], "m": [[("k", None)]]}
-    trilake.write(pa.table(rows, pa.schema(types)), uri)
-    terms = ["transform(a, x -> x + 1)", "transform_values(m, (k, v) -> upper(v))", "exists(a, x -> x > 1)"]
-    assert spark.read.format("delta").load(uri).selectExpr(*terms).collect() == [([None], {"k": None}, None)]

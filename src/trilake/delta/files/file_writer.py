@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trilake.common.arrow_types import elements_of
 from trilake.delta.files.file_plan import FilePlan, encode_path
 from trilake.delta.files.file_statistics import (
     RowStatistics,
@@ -265,37 +267,33 @@ def without_empty(dictionaries: bool | list[str], rows: pa.Table, schema: pa.Sch
     PyArrow 26 would write an empty dictionary for them.  Spark 4.3's code for ``transform``, ``exists`` and ``filter``
     looks up each element before it tests for null, and fails.
     """
-    empty = {
-        path
-        for f, column in zip(rows.schema, rows.columns, strict=True)
-        if pa.types.is_nested(f.type)
-        for path, counts in _element_counts(column.chunks, f.type, f.name).items()
-        if counts[0] == counts[1] > 0
-    }
+    absent, slots = Counter[str](), Counter[str]()
+    for f, column in zip(rows.schema, rows.columns, strict=True):
+        for chunk in column.chunks if pa.types.is_nested(f.type) else ():
+            for path, leaf, repeated in _leaves(chunk, f.name):
+                absent[path] += leaf.null_count
+                slots[path] += len(leaf) if repeated else 0
+    empty = {path for path, count in slots.items() if absent[path] == count > 0}
     if not empty or dictionaries is False:
         return dictionaries
     paths = [p for f in schema for p in _column_paths(f.type, f.name)] if dictionaries is True else dictionaries
     return [p for p in paths if p not in empty]
 
 
-def _element_counts(arrays: list[pa.Array], t: pa.DataType, path: str, *, inside: bool = False) -> dict[str, list[int]]:
-    """For each leaf inside lists and maps, the number of nulls and of slots."""
-    out: dict[str, list[int]] = {}
+def _leaves(array: pa.Array, path: str, *, repeated: bool = False) -> Iterator[tuple[str, pa.Array, bool]]:
+    """Parquet's leaf columns of an array: path, values, and whether they are inside a list or map."""
+    t = array.type
     if pa.types.is_struct(t):
-        parts = [a.flatten() for a in arrays]
-        for i, f in enumerate(t):
-            out |= _element_counts([p[i] for p in parts], f.type, f"{path}.{f.name}", inside=inside)
+        for f, part in zip(t, array.flatten(), strict=True):
+            yield from _leaves(part, f"{path}.{f.name}", repeated=repeated)
     elif pa.types.is_map(t):
-        spans = [(a.offsets[0].as_py(), a.offsets[-1].as_py()) for a in arrays if len(a)]
-        for name, part, type_ in (("key", "keys", t.key_type), ("value", "items", t.item_type)):
-            entries = [getattr(a, part) for a in arrays if len(a)]
-            parts = [e[start:stop] for e, (start, stop) in zip(entries, spans, strict=True)]
-            out |= _element_counts(parts, type_, f"{path}.key_value.{name}", inside=True)
+        entries, _ = elements_of(array)
+        for name, part in zip(("key", "value"), entries.flatten(), strict=True):
+            yield from _leaves(part, f"{path}.key_value.{name}", repeated=True)
     elif pa.types.is_list(t):
-        out = _element_counts([a.flatten() for a in arrays], t.value_type, f"{path}.list.element", inside=True)
-    elif inside:
-        out[path] = [sum(a.null_count for a in arrays), sum(len(a) for a in arrays)]
-    return out
+        yield from _leaves(array.flatten(), f"{path}.list.element", repeated=True)
+    else:
+        yield path, array, repeated
 
 
 def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -331,16 +329,7 @@ def _distinct(count: int, sampled: int, rows: int) -> float:
 
 
 def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
-    if pa.types.is_struct(t):
-        for f in t:
-            yield from _column_paths(f.type, f"{path}.{f.name}")
-    elif pa.types.is_map(t):
-        yield from _column_paths(t.key_type, f"{path}.key_value.key")
-        yield from _column_paths(t.item_type, f"{path}.key_value.value")
-    elif pa.types.is_list(t):
-        yield from _column_paths(t.value_type, f"{path}.list.element")
-    else:
-        yield path
+    return (leaf for leaf, _, _ in _leaves(pa.nulls(0, t), path))
 
 
 def float_paths(schema: pa.Schema) -> list[tuple[str, ...]]:
