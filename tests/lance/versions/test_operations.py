@@ -130,6 +130,14 @@ def test_nulls_conflict_with_a_column_made_non_nullable(
     assert op.conflict(op.Project(SCHEMA), OPERATIONS["append"], SCHEMA) is None
 
 
+def test_append_does_not_follow_a_cast_of_its_column() -> None:
+    """The values for the former column were lost: the rows had nulls."""
+    append = op.Append((Fragment(0, (DataFile("x", (0,), 2, 0),), None, 10),))
+    cast = op.Merge((), LanceSchema.from_arrow(pa.schema({"a": pa.float64()}), 1))
+    assert "former column 'a'" in (op.conflict(append, cast, SCHEMA) or "")
+    assert op.conflict(append, op.Merge((), OTHER), SCHEMA) is None
+
+
 def base(*fragments: Fragment, **more: object) -> Manifest:
     highest = max([-1, *(f.id for f in fragments)])
     return replace(Manifest(5, SCHEMA, fragments, max_fragment_id=highest), **more)  # type: ignore[arg-type]

@@ -121,6 +121,24 @@ def test_stale_handles() -> None:
         commit(store, 6, op.Append(()))
 
 
+def test_id_of_a_dropped_field_is_not_used_for_another_column() -> None:
+    """An append, or metadata of a field, applied to the column that got the free id."""
+    drop = op.Project(LanceSchema((), {}))
+    other = op.Merge((), LanceSchema.from_arrow(pa.schema({"b": pa.string()})))
+    files = Fragment(0, (DataFile("y", (0,), 2, 0),), None, 10)
+    metadata = op.UpdateConfig(field_metadata={0: op.MapUpdate({"k": "v"})})
+    for mine in op.Append((files,)), metadata:
+        store = begun()
+        commit(store, 1, drop)
+        commit(store, 2, other)
+        with pytest.raises(ConflictError, match="field 0 was dropped, and its id is now that of another column"):
+            commit(store, 1, mine)
+        store = begun()
+        commit(store, 1, drop)
+        with pytest.raises(ConflictError, match="field 0"):  # dropped before the first attempt, added before the second
+            commit(racing(store, other), 1, mine)
+
+
 def test_unverifiable_commits_are_conflicts() -> None:
     store = begun()
     dataset = commit(store, 1, op.Append((fragment("y"),)))

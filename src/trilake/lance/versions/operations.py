@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeGuard
 from uuid import UUID
 
-from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.versions.manifest import BasePath, DataFile, Fragment, IndexDetails, IndexMetadata
 
@@ -216,6 +216,19 @@ def modified_ids(operation: Operation) -> frozenset[int]:
     return frozenset()
 
 
+def used_fields(operation: Operation) -> frozenset[int]:
+    """Ids of the fields that an operation writes or changes, and that need not exist when it is committed.
+
+    A field without rows in any file leaves its id free: after a drop, another column may get it.
+    """
+    match operation:
+        case Append(fragments):
+            return frozenset(id for f in fragments for file in f.files for id in file.fields if id != TOMBSTONE)
+        case UpdateConfig():
+            return frozenset(operation.field_metadata)
+    return frozenset()
+
+
 #: A row per operation of mine, a column (see _COLUMN) per operation of theirs that was committed first: "+" may follow,
 #: "-" may not, "i" may follow if both change different fragments.
 _TABLE: dict[type, str] = {
@@ -270,7 +283,10 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         # The rows have no values for added columns, so these must be nullable.
         have = {id for fragment in mine.fragments for file in fragment.files for id in file.fields}
         absent = [f.name for f in theirs.schema.walk() if f.is_column and f.id not in have and not f.nullable]
-        return f"the rows have no values of the new column {absent[0]!r}" if absent else None
+        if absent:
+            return f"the rows have no values of the new column {absent[0]!r}"
+        recreated = [] if schema is None else _recreated(schema, theirs.schema, have)
+        return f"the rows have values of the former column {recreated[0]!r}" if recreated else None
     if isinstance(mine, CreateIndex) and isinstance(theirs, Merge | Project):
         # A column that is added after a drop may get the same id, with other values.
         remaining = set(theirs.schema.field_ids)
@@ -305,6 +321,11 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         if both:
             return f"{_name(mine)} and {_name(theirs)} change the same fragments {_listed(both)}"
     return None
+
+
+def _recreated(before: LanceSchema, after: LanceSchema, ids: set[int]) -> list[str]:
+    """Names of columns with these ids that now have other ones, as after a cast: their values would become null."""
+    return [f.name for f in before.fields if f.id in ids and f.name in after.names and f.id not in after.field_ids]
 
 
 def changes_nullability(operation: Operation) -> TypeGuard[Project | Merge]:

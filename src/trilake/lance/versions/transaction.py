@@ -271,6 +271,7 @@ def commit(
     first = [] if finish is None else [finish]
     *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
     checked = transaction.read_version
+    dropped: set[int] = set()
     # Hold the version to restore, so that no clean-up removes it.
     back = transaction.operation.version if isinstance(transaction.operation, op.Restore) else None
     with nullcontext() if back is None else hold(store, back, runtime):
@@ -286,7 +287,7 @@ def commit(
                 newest.check_writable(store.uri)
                 if base is not None and not base.version & DETACHED:
                     _check_same_dataset(store, listing, base, newest)
-                checked = _check_winners(store, listing, transaction, checked, newest, base)
+                checked = _check_winners(store, listing, transaction, checked, newest, base, dropped=dropped)
                 if check is not None:
                     check(newest)
             elif base is not None:
@@ -340,7 +341,7 @@ def commit_detached(store: Store, transaction: Transaction, runtime: Runtime) ->
     newest = load(store, read if read & DETACHED else None, listing)
     newest.check_writable(store.uri)
     if not read & DETACHED:
-        _check_winners(store, listing, transaction, read, newest, None)
+        _check_winners(store, listing, transaction, read, newest, None, dropped=set())
     message = serialise(transaction)
     _put_transaction(store, f"{TRANSACTIONS}/{transaction.file}", message)
     manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns())
@@ -394,9 +395,19 @@ def _replaced(store: Store, base: Manifest, what: str, help: str) -> DatasetNotF
 
 
 def _check_winners(
-    store: Store, listing: Listing, mine: Transaction, checked: int, newest: Manifest, base: Manifest | None
+    store: Store,
+    listing: Listing,
+    mine: Transaction,
+    checked: int,
+    newest: Manifest,
+    base: Manifest | None,
+    *,
+    dropped: set[int],
 ) -> int:
-    """Check all commits after version ``checked`` for conflicts; return the newest version."""
+    """Check all commits after version ``checked`` for conflicts; return the newest version.
+
+    ``dropped`` are the ids of fields that this transaction uses and a checked commit dropped; found ones are added.
+    """
     if isinstance(mine.operation, op.Overwrite | op.Restore):
         return newest.version
     if mine.read_version & DETACHED:
@@ -427,9 +438,19 @@ def _check_winners(
         if base is None and any(map(op.changes_nullability, (mine.operation, other.operation))):
             base = _manifest_or_none(store, listing.key(mine.read_version), mine.read_version)
         reason = op.conflict(mine.operation, other.operation, None if base is None else base.schema)
+        if reason is None:
+            reason = _reused(op.used_fields(mine.operation), winner.schema, dropped)
         if reason is not None:
             raise fail(reason)
     return newest.version
+
+
+def _reused(used: frozenset[int], schema: LanceSchema, dropped: set[int]) -> str | None:
+    """Why a schema gives the id of a dropped field another meaning; adds the ``used`` fields that it drops."""
+    present = used.intersection(schema.field_ids) if used else used
+    dropped |= used - present
+    both = sorted(dropped & present)
+    return f"field {both[0]} was dropped, and its id is now that of another column" if both else None
 
 
 def _locked_put(store: Store, key: str, data: bytes, transaction_file: str, version: int, runtime: Runtime) -> bool:
