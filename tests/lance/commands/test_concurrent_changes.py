@@ -115,6 +115,22 @@ def test_concurrent_index_is_replaced_only_with_replace(replace: bool) -> None:
     assert (index["uuid"] == before) is not replace
 
 
+def test_migration_sees_concurrent_changes() -> None:
+    """The rows of the other commit were lost."""
+    uri = "memory://meanwhile-migrated"
+    ours = lance.write_dataset(pa.table({"a": [0, 1]}), uri, mode="overwrite", data_storage_version="legacy")
+    lance.write_dataset(pa.table({"a": [2]}), uri, mode="append")
+    ours.migrate()
+    assert (ours.data_storage_version, column(lance.dataset(uri), "a")) == ("2.2", [0, 1, 2])
+
+
+def test_base_path_is_added_after_a_concurrent_overwrite() -> None:
+    ours = new_dataset("bases")
+    lance.write_dataset(pa.table({"a": [7]}), ours.uri, mode="overwrite")
+    ours.add_bases([lance.DatasetBasePath("memory://meanwhile-base", name="cold")])
+    assert (list(ours.base_paths()), column(ours, "a")) == ([1], [7])
+
+
 def test_cleanup_keeps_a_concurrently_tagged_version() -> None:
     ours = new_dataset("tags")
     lance.write_dataset(pa.table({"a": [7]}), ours.uri, mode="overwrite")

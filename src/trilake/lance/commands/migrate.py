@@ -45,7 +45,7 @@ def migrate(snapshot: Snapshot, version: StorageVersion = STABLE) -> Snapshot:
                 yield pa.RecordBatch.from_arrays(batch.columns, names=batch.schema.names)
 
         written += write_fragments(current.store, rows(), target, WriteOptions(), current.runtime)
-        return op.Overwrite(tuple(written), schema, storage_version=version)
+        return op.Overwrite(tuple(written), schema, storage_version=version, migrates=True)
 
     return replanned_with_files(snapshot, plan)
 

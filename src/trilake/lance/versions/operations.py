@@ -40,7 +40,10 @@ class Delete:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Replaces fragments and schema, or creates a dataset, with ``storage_version`` and ``stable_row_ids``."""
+    """Replaces fragments and schema, or creates a dataset, with ``storage_version`` and ``stable_row_ids``.
+
+    With ``migrates``, the fragments have the rows of the read version, so it may not follow a change of rows or schema.
+    """
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema
@@ -48,6 +51,7 @@ class Overwrite:
     initial_bases: tuple[BasePath, ...] = ()
     storage_version: StorageVersion | None = field(default=None, compare=False)
     stable_row_ids: bool = field(default=False, compare=False)
+    migrates: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,7 @@ _TABLE: dict[type, str] = {
     Project: "++-++--+-+++",
     UpdateConfig: "++-+++-+++++",
     DataReplacement: "+i-+i--+-+++",
-    UpdateBases: "++-+++-++++-",
+    UpdateBases: "+++++++++++-",
 }
 _COLUMNS = (Append, Delete, Overwrite, CreateIndex, Rewrite, Merge, Restore, ReserveFragments, Project, UpdateConfig)
 _COLUMN: dict[type, int] = {
@@ -268,17 +272,20 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
     index cannot follow a merge that drops its column, an update of its column in place, or an index of the same name,
     which it would remove.
     """
-    if isinstance(mine, Overwrite | Restore):
+    if follows_all(mine):
         return None
+    name = _name(mine)
+    if isinstance(mine, Overwrite):
+        mine = Merge(mine.fragments, mine.schema)
     if schema is not None and (strict := _made_non_nullable(schema, mine, theirs)) is not None:
         return f"one makes column {strict!r} non-nullable, and the other may write nulls to it"
     if isinstance(mine, Delete | Update) and isinstance(theirs, Update) and theirs.new_fragments:
         # The new rows are an append: this operation may have looked for them, to delete them, or to insert them once.
-        return f"{_name(mine)} cannot follow an update that adds rows"
+        return f"{name} cannot follow an update that adds rows"
     if isinstance(theirs, UpdateConfig) and isinstance(mine, UpdateConfig) and mine.overlaps(theirs):
         return "both change the same keys of the configuration or metadata"
     if isinstance(theirs, UpdateConfig) and theirs.changes_schema and isinstance(mine, Merge | Project):
-        return f"{_name(mine)} cannot follow a change of the schema's metadata"
+        return f"{name} cannot follow a change of the schema's metadata"
     if isinstance(mine, Append) and isinstance(theirs, Merge) and not mine.is_first:
         # The rows have no values for added columns, so these must be nullable.
         have = {id for fragment in mine.fragments for file in fragment.files for id in file.fields}
@@ -315,17 +322,22 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
     row, column = _TABLE.get(type(mine)), _COLUMN.get(type(theirs))
     rule = "-" if row is None or column is None else row[column]
     if rule == "-":
-        return f"{_name(mine)} cannot follow {_name(theirs)}"
+        return f"{name} cannot follow {_name(theirs)}"
     if rule == "i":
         both = modified_ids(mine) & modified_ids(theirs)
         if both:
-            return f"{_name(mine)} and {_name(theirs)} change the same fragments {_listed(both)}"
+            return f"{name} and {_name(theirs)} change the same fragments {_listed(both)}"
     return None
 
 
 def _recreated(before: LanceSchema, after: LanceSchema, ids: set[int]) -> list[str]:
     """Names of columns with these ids that now have other ones, as after a cast: their values would become null."""
     return [f.name for f in before.fields if f.id in ids and f.name in after.names and f.id not in after.field_ids]
+
+
+def follows_all(operation: Operation) -> bool:
+    """Whether an operation replaces whatever other commits did."""
+    return isinstance(operation, Restore) or (isinstance(operation, Overwrite) and not operation.migrates)
 
 
 def changes_nullability(operation: Operation) -> TypeGuard[Project | Merge]:
@@ -367,6 +379,8 @@ def _name(operation: Operation) -> str:
     if isinstance(operation, Unknown):
         return f"an unknown operation of kind {operation.field}"
     name = names.get(type(operation), type(operation).__name__.lower())
+    if isinstance(operation, Overwrite) and operation.migrates:
+        name = "migration"
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 

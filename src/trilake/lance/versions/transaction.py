@@ -408,7 +408,7 @@ def _check_winners(
 
     ``dropped`` are the ids of fields that this transaction uses and a checked commit dropped; found ones are added.
     """
-    if isinstance(mine.operation, op.Overwrite | op.Restore):
+    if op.follows_all(mine.operation):
         return newest.version
     if mine.read_version & DETACHED:
         raise InvalidArgumentError(
