@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import trilake
 from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance import LanceDataset
@@ -184,6 +185,8 @@ def test_untrained_vector_indices(
 
 def test_vector_index_without_rows_is_untrained(tmp_path: Path) -> None:
     dataset = lance.write_dataset(vectors(0), tmp_path / "t").create_index("v", "IVF_FLAT")
+    dataset.validate()  # it has no files
+    assert trilake.verify(tmp_path / "t").ok
     assert [(i.index_type, i.num_rows_indexed) for i in dataset.describe_indices()] == [("IVF_FLAT", 0)]
     dataset.optimize.optimize_indices()
     dataset.insert(vectors(100))

@@ -356,7 +356,7 @@ class Snapshot:
             self.validate_fragment(reader)
         for index in manifest.indices:
             store, folder = self.bases.index_folder(index)
-            if not index.is_note and next(iter(store.list(folder)), None) is None:
+            if not index.may_lack_files and next(iter(store.list(folder)), None) is None:
                 raise MissingFileError(f"the files of index {index.name!r} are missing", file=f"{store.uri}/{folder}")
 
     def validate_fragment(self, reader: FragmentReader) -> None:

@@ -50,10 +50,10 @@ def entries(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def present(table: LanceContext) -> Generator[Finding, None, int]:
-    """All files of every index exist."""
+    """All files of every index that covers rows exist."""
     for entry in table.manifest.indices:
         store, folder = table.snapshot.bases.index_folder(entry)
-        if not entry.is_note and next(iter(store.list(folder)), None) is None:
+        if not entry.may_lack_files and next(iter(store.list(folder)), None) is None:
             yield _finding(table, "missing", "its files are missing", entry)
     return len(table.manifest.indices)
 

@@ -203,6 +203,11 @@ class IndexMetadata:
         return self.details is not None and self.details.type_url.endswith(_NOTES)
 
     @property
+    def may_lack_files(self) -> bool:
+        """Whether it needs no files: it indexes no column, or covers no rows yet."""
+        return self.is_note or (self.fragment_bitmap is not None and not self.fragment_bitmap)
+
+    @property
     def by_address(self) -> bool:
         """Whether it refers to rows by address even if they have stable ids, like a BTREE of pylance 14."""
         if self.details == BTREE_DETAILS:
