@@ -130,6 +130,15 @@ def test_nulls_conflict_with_a_column_made_non_nullable(
     assert op.conflict(op.Project(SCHEMA), OPERATIONS["append"], SCHEMA) is None
 
 
+def test_index_and_rewrite_of_other_fragments_follow_each_other() -> None:
+    def index(*ids: int) -> op.Operation:
+        return op.CreateIndex((IndexMetadata(UUID(int=1), (0,), "i", 1, FrozenBitMap(ids)),))
+
+    rewrite = OPERATIONS["rewrite"]  # of fragments 1 and 2
+    for other, follows in ((index(0, 3), True), (index(0, 2), False), (op.CreateIndex(()), True)):
+        assert (op.conflict(other, rewrite) is None, op.conflict(rewrite, other) is None) == (follows, follows)
+
+
 def test_append_does_not_follow_a_cast_of_its_column() -> None:
     """The values for the former column were lost: the rows had nulls."""
     append = op.Append((Fragment(0, (DataFile("x", (0,), 2, 0),), None, 10),))

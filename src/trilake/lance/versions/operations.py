@@ -209,7 +209,7 @@ Operation: TypeAlias = _OfRows | _OfMetadata | Unknown
 
 
 def modified_ids(operation: Operation) -> frozenset[int]:
-    """Ids of the existing fragments that an operation changes or removes."""
+    """Ids of the existing fragments that an operation changes or removes, or that a new index covers."""
     match operation:
         case Delete(updated, removed, _) | Update(removed, updated, _):
             return frozenset(removed) | {f.id for f in updated}
@@ -217,6 +217,8 @@ def modified_ids(operation: Operation) -> frozenset[int]:
             return frozenset(f.id for group in groups for f in group.old_fragments)
         case DataReplacement(replacements):
             return frozenset(id for id, _ in replacements)
+        case CreateIndex(new):
+            return frozenset(id for index in new for id in index.fragment_bitmap or ())
     return frozenset()
 
 
@@ -234,15 +236,15 @@ def used_fields(operation: Operation) -> frozenset[int]:
 
 
 #: A row per operation of mine, a column (see _COLUMN) per operation of theirs that was committed first: "+" may follow,
-#: "-" may not, "i" may follow if both change different fragments.
+#: "-" may not, "i" may follow if both change, or index, different fragments.
 _TABLE: dict[type, str] = {
     Append: "++-++--+++++",
     Delete: "-i-+i--+-+i+",
     Update: "-i-+i--+-+i+",
     Overwrite: "++++++++++++",
     Restore: "++++++++++++",
-    CreateIndex: "++-+-+-+++++",
-    Rewrite: "+i--i--+++i+",
+    CreateIndex: "++-+i+-+++++",
+    Rewrite: "+i-ii--+++i+",
     Merge: "---+---+-+-+",
     ReserveFragments: "++-+++-+++++",
     Project: "++-++--+-+++",
@@ -324,6 +326,9 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
     if rule == "-":
         return f"{name} cannot follow {_name(theirs)}"
     if rule == "i":
+        one = next((one for one in (mine, theirs) if isinstance(one, CreateIndex)), None)
+        if one is not None and any(index.fragment_bitmap is None for index in one.new_indices):
+            return f"{name} cannot follow {_name(theirs)}"
         both = modified_ids(mine) & modified_ids(theirs)
         if both:
             return f"{name} and {_name(theirs)} change the same fragments {_listed(both)}"
