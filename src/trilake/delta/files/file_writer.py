@@ -54,7 +54,7 @@ class ParquetLayout:
 
     def __init__(self, plan: FilePlan) -> None:
         self.plan, self.schema = plan, plan.file_schema
-        self.floats = float_paths(self.schema)
+        self.floats, self.nested = float_paths(self.schema), nested_columns(self.schema)
         self.stated = stated_columns(plan.stated_schema, plan.statistics)
         pairs = zip(plan.stated_schema.names, plan.stored.fields, strict=False)
         shreds = plan.action == "add" and is_on(plan.configuration, VARIANT_SHREDDING)
@@ -119,7 +119,8 @@ class ParquetFile:
                 self.native = self.atomic.native()
             self.counter = pa.BufferOutputStream() if whole else self.native or pa.PythonFile(sink, mode="w")
             dictionaries = whole or bool(self.shapes) or dictionary_columns(first)
-            dictionaries = without_empty(dictionaries, first, file_schema)
+            if layout.nested:
+                dictionaries = without_empty(dictionaries, first.select(layout.nested), file_schema)
             self.writer = parquet_writer(self.counter, file_schema, plan, dictionaries, self.with_nan, self.footer)
 
     @property
@@ -261,16 +262,21 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
     return out
 
 
+def nested_columns(schema: pa.Schema) -> list[str]:
+    """The names of columns that are structs, lists or maps."""
+    return [f.name for f in schema if pa.types.is_nested(f.type)]
+
+
 def without_empty(dictionaries: bool | list[str], rows: pa.Table, schema: pa.Schema) -> bool | list[str]:
-    """Leave out leaves inside lists and maps that have only nulls in ``rows``; ``schema`` is the file's.
+    """Leave out leaves inside lists and maps that have only nulls in ``rows``, the nested columns of ``schema``.
 
     PyArrow 26 would write an empty dictionary for them.  Spark 4.3's code for ``transform``, ``exists`` and ``filter``
     looks up each element before it tests for null, and fails.
     """
     absent, slots = Counter[str](), Counter[str]()
-    for f, column in zip(rows.schema, rows.columns, strict=True):
-        for chunk in column.chunks if pa.types.is_nested(f.type) else ():
-            for path, leaf, repeated in _leaves(chunk, f.name):
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        for chunk in column.chunks:
+            for path, leaf, repeated in _leaves(chunk, name):
                 absent[path] += leaf.null_count
                 slots[path] += len(leaf) if repeated else 0
     empty = {path for path, count in slots.items() if absent[path] == count > 0}

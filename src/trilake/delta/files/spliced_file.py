@@ -18,6 +18,7 @@ from trilake.delta.files.file_writer import (
     file_action,
     float_paths,
     has_nan,
+    nested_columns,
     parquet_writer,
     without_empty,
 )
@@ -112,7 +113,7 @@ class SplicedFile:
         options = {"decimals_as_integers": decimals_as_integers}
         pairs = zip(schema, table.schema.types, strict=True)
         file_schema = pa.schema([f.with_type(t) if pa.types.is_dictionary(t) else f for f, t in pairs])
-        dictionaries = without_empty(dictionary_columns(table), table, file_schema)
+        dictionaries = without_empty(dictionary_columns(table), table.select(nested_columns(schema)), file_schema)
         try:
             with parquet_writer(out, file_schema, self.plan, dictionaries, with_nan, footer, **options) as writer:
                 writer.write_table(table.unify_dictionaries(), row_group_size=max(table.num_rows, 1))
