@@ -46,7 +46,7 @@ _TEMP_NAME = re.compile(r"\.trilake-[0-9a-f]{24}\.tmp")
 
 #: Larger objects are memory-mapped, smaller ones are read.
 MAP_FROM = 1 << 20
-_MANY = 64  # from this many files on, a second thread deletes half of them, which takes time in the kernel
+_MANY, _DELETING_THREADS = 64, 4  # from this many files on, threads delete them: the kernel takes most of the time
 _SMALL = 1 << 16  # bytes per read call: most commits fit
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not block on a pipe
@@ -228,11 +228,12 @@ class LocalStore(Store):
         if len(names) < _MANY:
             self._delete(names)
             return
-        half = len(names) // 2
-        with ThreadPoolExecutor(1, "trilake-delete") as thread:
-            others = thread.submit(self._delete, names[half:])
-            self._delete(names[:half])
-            others.result()
+        size = -(-len(names) // _DELETING_THREADS)
+        with ThreadPoolExecutor(_DELETING_THREADS, "trilake-delete") as threads:
+            parts = (names[i : i + size] for i in range(0, len(names), size))
+            deleted = [threads.submit(self._delete, part) for part in parts]
+        for future in deleted:
+            future.result()
 
     def _delete(self, keys: Sequence[str]) -> None:
         at, fd = None, -1  # adjacent keys are usually in the same folder
