@@ -232,7 +232,7 @@ class LanceHistory:
                 number = SIDE[field.name[0]] + key
                 having = {i: r for i, r in rows.items() if r[0] == key}
                 if _may_lack(snapshot):
-                    having = read(snapshot, f"k = {key} AND {field.name} IS NOT NULL")
+                    having = read(snapshot, f"{field.name} + 0 = {number}")  # without the index
                 self._check_filter(snapshot, f"{field.name} = {number}", having)
 
     def _check_filter(self, snapshot: Snapshot, filter: str, expected: Rows) -> None:
