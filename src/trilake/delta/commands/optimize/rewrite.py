@@ -235,12 +235,11 @@ def in_turn(
 
 #: Attempts to commit the remaining bins.
 _ATTEMPTS = 100
-#: Properties that decide what files contain.
 _DECISIVE = (MODE, row_tracking.ENABLED, row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)
 
 
-def _content(snapshot: Snapshot) -> Any:
-    """What files contain besides the columns; files written before it changes are not valid after that."""
+def _file_rules(snapshot: Snapshot) -> tuple[object, ...]:
+    """The settings that decide what files contain, apart from the schema: if one changes, older files are not valid."""
     configuration = snapshot.metadata.configuration
     partitions = writes_partition_columns(snapshot.protocol, configuration)
     return partitions, compat_versions(configuration), [configuration.get(k) for k in _DECISIVE], row_columns(snapshot)
@@ -426,7 +425,7 @@ def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
     # Properties are compared below; every append advances the marks of identity columns.
     bare = replace(new, configuration=old.configuration, name=old.name, description=old.description)
     same = only_marks_moved(old, bare)
-    return work.metadata is None and same and _content(before) == _content(now)
+    return work.metadata is None and same and _file_rules(before) == _file_rules(now)
 
 
 def _still_there(
