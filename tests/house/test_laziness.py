@@ -66,6 +66,10 @@ def test_opening_a_table_loads_no_heavy_libraries(table: str, what: str) -> None
     assert not {m for m in modules if m.startswith(("trilake.delta.commands", "trilake.spark", "trilake.lance."))}
 
 
+def test_opening_a_table_of_few_commits_does_not_load_compute_functions(table: str) -> None:
+    assert "pyarrow.compute" not in loaded(f"import trilake; trilake.open({table!r}).version")
+
+
 def test_opening_a_table_does_not_load_pandas(table: str) -> None:
     """pyarrow (26) loads pandas, where it is installed, with the first Python value that becomes Arrow: 0.3 s."""
     assert not {"pandas"} & loaded(f"import trilake; trilake.open({table!r}).version")
@@ -142,7 +146,8 @@ PROMISES = (
             *(f"trilake.{room}" for room in ("spark", "lance", "trevni", "sql", "table.comparison", "table.frames")),
             "trilake.delta.commands",
             *(f"trilake.delta.{room}" for room in ("scan", "commit", "files", "rules")),
-            *("trilake.expr.expression", "trilake.expr.filter", "trilake.expr.skip", "pyarrow.parquet", "pyarrow.orc"),
+            *("trilake.expr.expression", "trilake.expr.filter", "trilake.expr.skip"),
+            *(f"pyarrow.{module}" for module in ("compute", "orc", "parquet")),
         ),
         "a table is opened by the code of its log alone, and read whole by that of its format",
     ),
@@ -183,6 +188,7 @@ PROMISES = (
         (*EXTRAS, "pyarrow", "numpy", "duckdb", "sqlglot", "rich", "trilake.api"),
         "help and mistakes are answered before a table could be opened",
     ),
+    Promise("trilake.common.display", ("html",), "few processes show tables in a notebook"),
     Promise("trilake.common.progress", ("rich",), "most runs show no bar"),
     Promise("trilake.cli.*", (*EXTRAS, "duckdb", "rich"), "a command loads the libraries of what it does"),
     Promise("trilake.tools.convert", ("pyspark", "py4j", "google", "fastavro"), "formats and Spark are extras"),

@@ -7,7 +7,6 @@ rows) this way, until ``%unload_ext trilake``.
 from __future__ import annotations
 
 import dataclasses
-import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -28,7 +27,13 @@ def text_of(value: object, limit: int = _VALUE) -> str:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return html.escape(plain(value, limit))
+    return _escaped(plain(value, limit))
+
+
+def _escaped(text: str) -> str:
+    from html import escape
+
+    return escape(text)
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, limit: int = _VALUE) -> str:
@@ -78,7 +83,7 @@ def _cell(name: str, value: object) -> str:
     if isinstance(value, tuple | list | set | frozenset):
         items = [plain(v, _VALUE) for v in list(value)[:_ROWS]]
         more = len(value) - len(items)
-        return html.escape(", ".join(items)) + (f", and {more:,} more" if more else "") if value else "none"
+        return _escaped(", ".join(items)) + (f", and {more:,} more" if more else "") if value else "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and re.search(r"\b(?:size|bytes)\b", name):

@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.common.arrow_types import mapped
+from trilake.common.compute import pc
 from trilake.errors import SchemaMismatchError
 from trilake.expr.terms.datatypes import normalise
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from trilake.common.compute import pc
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.compute import pc
 from trilake.errors import SchemaMismatchError
 from trilake.storage.base import ObjectMeta
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.common.arguments import checked_methods, count
+from trilake.common.compute import pc
 from trilake.common.display import PublicNames, table_of, text_of
 from trilake.common.extras import load
 from trilake.common.text import columns_help
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trilake.table.report_page import Report
 
 #: A condition on the table's columns: Spark SQL, or a pyarrow expression.
-FilterLike: TypeAlias = str | pc.Expression
+FilterLike: TypeAlias = "str | pc.Expression"
 
 
 #: Imported by name, because it depends on this module.

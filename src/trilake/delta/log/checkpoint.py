@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.compute import pc
 from trilake.delta.log.checkpoint_selection import Selected, Selection, batches, select
 from trilake.delta.log.checkpoint_stats import stats_json
 from trilake.delta.log.segment import LARGE_FILES, SIDECARS, LogSegment

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.common.arrow_types import leaf_count
+from trilake.common.compute import pc
 from trilake.expr.views import without_views
 from trilake.parquet.files import DAMAGE, ColumnChunk, Footer, fetched_together
 

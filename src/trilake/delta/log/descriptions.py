@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.compute import pc
 from trilake.common.display import text_of
 from trilake.common.text import format_size
 from trilake.delta.log.clustering import clustering_columns

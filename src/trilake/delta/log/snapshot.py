@@ -8,7 +8,7 @@ wins; so do the newest ``protocol`` and ``metaData``, the newest ``txn`` of each
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -17,8 +17,8 @@ from urllib.parse import unquote
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.compute import pc
 from trilake.delta.engine import Engine
 from trilake.delta.log.segment import LogSegment
 from trilake.delta.protocol.actions import (
@@ -26,6 +26,7 @@ from trilake.delta.protocol.actions import (
     ActionBatch,
     Metadata,
     Protocol,
+    array_of,
     as_numpy,
     int64_array,
     no_rows,
@@ -58,6 +59,8 @@ class State:
 _NOTHING, _NUL, _AT = string_scalar(""), string_scalar("\x00"), string_scalar("@")
 #: Above this many keys, compare hashes, which take a tenth of the memory.
 _MANY = 100_000
+#: Up to this many keys, a dict of Python's takes less time than the import of ``pyarrow.compute``.
+_FEW = 1000
 _KEY_FIELDS = ["path", "deletionVector"]
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
 #: The values of hexadecimal digits; 255 for any other byte.
@@ -113,18 +116,21 @@ def _decoded(strings: pa.StringArray) -> pa.StringArray:
 
 def _holds(strings: pa.ChunkedArray, character: bytes) -> bool:
     """Whether a string contains an ASCII character; bytes under nulls count too."""
+    return any((data[at[0] : at[-1]] == ord(character)).any() for data, at in _texts(strings))
+
+
+def _texts(strings: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]]:
+    """The bytes of each chunk, and the positions at which its strings begin, with the end of the last one."""
     for chunk in strings.chunks:
-        if len(chunk):
-            _, ends, data = chunk.buffers()
-            at = np.frombuffer(ends, np.int32)[chunk.offset :]
-            if data is not None and (np.frombuffer(data, np.uint8)[at[0] : at[len(chunk)]] == ord(character)).any():
-                return True
-    return False
+        _, ends, data = chunk.buffers()
+        if len(chunk) and data is not None:
+            at = np.frombuffer(ends, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+            yield np.frombuffer(data, np.uint8), at
 
 
 def any_absolute(paths: pa.ChunkedArray) -> bool:
     """Whether a decoded path is absolute."""
-    if pc.any(pc.starts_with(paths, "/")).as_py():
+    if any((data[at[:-1][at[:-1] < at[1:]]] == ord("/")).any() for data, at in _texts(paths)):
         return True
     return _holds(paths, b":") and bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
 
@@ -278,6 +284,11 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
 
 
 def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, pa.Int64Array]:
+    if len(keys) <= _FEW:
+        newest_of: dict[str, int] = {}
+        for key, order in zip(keys.to_pylist(), orders.to_pylist(), strict=True):
+            newest_of[key] = max(order, newest_of.get(key, -1))
+        return array_of(list(newest_of), pa.string()), int64_array(np.fromiter(newest_of.values(), np.int64))
     codes = keys.dictionary_encode()
     code = np.concatenate([as_numpy(c.indices) for c in codes.chunks])
     order = np.concatenate([as_numpy(c) for c in orders.chunks])

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.compute import pc
 from trilake.delta.protocol.schema import StructType, parse_schema
 from trilake.delta.protocol.schema_edit import strip
 from trilake.errors import CorruptLogError

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.compute import pc
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
 #: Values of a partition column.

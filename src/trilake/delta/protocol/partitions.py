@@ -13,8 +13,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.compute import pc
 from trilake.common.text import columns_help
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
 from trilake.errors import CorruptLogError, InvalidArgumentError

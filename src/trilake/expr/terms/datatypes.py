@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.common.arrow_types import mapped
+from trilake.common.compute import pc
 
 #: A column: its top-level name, followed by names of nested fields.
 Path = tuple[str, ...]
