@@ -65,9 +65,9 @@ def test_write_modes_are_case_insensitive(uri: Path) -> None:
     mode: Any
     for mode, rows in (("CREATE", 40), ("Append", 80), ("OVERWRITE", 40)):
         assert lance.write_dataset(TABLE, uri, mode=mode).count_rows() == rows
-    for mode in (None, 3):
-        with pytest.raises(TypeError, match="mode"):
-            lance.write_dataset(TABLE, uri, mode=mode)
+    mode = 3
+    with pytest.raises(TypeError, match="mode"):
+        lance.write_dataset(TABLE, uri, mode=mode)
 
 
 def test_scan_names_argument_of_wrong_type(dataset: LanceDataset) -> None:
@@ -118,7 +118,7 @@ def test_invalid_training_arguments_are_rejected(dataset: LanceDataset) -> None:
 
 
 def test_commit_and_cleanup_arguments(uri: Path, dataset: LanceDataset) -> None:
-    with pytest.raises(OSError, match="not a Lance dataset"):
+    with pytest.raises(OSError, match="was not found"):
         LanceDataset.commit(uri / "none", lance.LanceOperation.Append([]), read_version=1)
     with pytest.raises(TypeError, match="timedelta"):
         dataset.cleanup_old_versions(older_than=14)  # type: ignore[arg-type]

@@ -335,9 +335,9 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
         data: Any,
         fragment_id: int | None = None,
         schema: pa.Schema | None = None,
-        max_rows_per_group: int = 1024,
+        max_rows_per_group: int | None = 1024,
         progress: Any = None,
-        mode: str = "append",
+        mode: str | None = "append",
         *,
         nulls: NullPolicy = "error",
         storage_options: Mapping[str, str] | None = None,
@@ -364,7 +364,9 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
         """
         format = format_of(later)
         check_format(later, of="LanceFragment.create")
-        options = WriteOptions(2**31 - 1, max_rows_per_group, nulls=nulls, **format)
+        options = WriteOptions.of(
+            max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls, **format
+        )
         number = 0 if fragment_id is None else count("fragment_id", fragment_id, other_type=WrongTypeError)
         reporter = Reporter(progress, number)
         fragments, _, _ = create_fragments(dataset_uri, data, schema, options, reporter, storage_options, mode)
@@ -586,9 +588,10 @@ def create_fragments(
     options: WriteOptions,
     progress: Reporter,
     storage_options: Mapping[str, str] | None,
-    mode: str,
+    mode: str | None,
 ) -> tuple[list[Fragment], pa.Schema, int]:
     """Write new fragments; returns them with their schema and the newest version (0 without a dataset)."""
+    mode = "create" if mode is None else mode
     if mode not in ("create", "append", "overwrite"):
         raise InvalidArgumentError(f"mode must be create, append or overwrite, got {mode!r}")
     store, _ = place_of(uri, storage_options)
@@ -637,10 +640,10 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,
-    mode: str = "append",
-    max_rows_per_file: int = 1 << 20,
-    max_rows_per_group: int = 1024,
-    max_bytes_per_file: int = 90 << 30,
+    mode: str | None = "append",
+    max_rows_per_file: int | None = 1 << 20,
+    max_rows_per_group: int | None = 1024,
+    max_bytes_per_file: int | None = 90 << 30,
     progress: Any = None,
     nulls: NullPolicy = "error",
     storage_options: Mapping[str, str] | None = None,
@@ -655,8 +658,8 @@ def write_fragments(
     schema: schema of the rows.
     return_transaction: whether to return a transaction instead: an append, or an overwrite if ``mode`` is
         ``"overwrite"`` or the dataset does not exist.
-    mode: ``"append"`` uses the field ids of the dataset if it has all columns; ``"create"`` and ``"overwrite"`` assign
-        new ids, which only an overwrite can commit.
+    mode: ``"append"`` uses the field ids of the dataset if it has all columns; ``"create"``, ``"overwrite"`` and
+        ``None`` assign new ids, which only an overwrite can commit.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     progress: an object with methods ``begin(fragment)`` and ``complete(fragment)``.
@@ -672,8 +675,13 @@ def write_fragments(
     format, bases = format_of(later), later.pop("initial_bases", None)
     check_format(later, of="write_fragments")
     flag("return_transaction", return_transaction)
-    options = WriteOptions(
-        max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, bases=base_paths(bases), **format
+    options = WriteOptions.of(
+        max_rows_per_file=max_rows_per_file,
+        max_rows_per_group=max_rows_per_group,
+        max_bytes_per_file=max_bytes_per_file,
+        nulls=nulls,
+        bases=base_paths(bases),
+        **format,
     )
     reporter = Reporter(progress)
     entries, rows_schema, version = create_fragments(

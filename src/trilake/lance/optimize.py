@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.cleanup import INTERVAL, OLDER_THAN, RETAIN, AutoCleanupConfig, config_of
+from trilake.lance.commands import compaction
 from trilake.lance.commands.compaction import (
     CompactionMetrics,
-    CompactionOptions,
     CompactionPlan,
     CompactionTask,
     RewriteResult,
@@ -22,7 +22,34 @@ from trilake.lance.commands.index_segments import optimize
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.schema_metadata import update_map
 
-__all__ = ["Compaction", "CompactionPlan", "CompactionTask", "DatasetOptimizer", "RewriteResult"]
+__all__ = ["Compaction", "CompactionOptions", "CompactionPlan", "CompactionTask", "DatasetOptimizer", "RewriteResult"]
+
+
+class CompactionOptions(TypedDict, total=False):
+    """Options as a dict, as in pylance.
+
+    See :class:`trilake.lance.commands.compaction.CompactionOptions`; other options of pylance must have their default
+    values.
+
+    >>> CompactionOptions(target_rows_per_fragment=1000)
+    {'target_rows_per_fragment': 1000}
+    """
+
+    target_rows_per_fragment: int | None
+    max_rows_per_group: int | None
+    max_bytes_per_file: int | None
+    materialize_deletions: bool | None
+    materialize_deletions_threshold: float | None
+    num_threads: int | None
+    batch_size: int | None
+    max_source_fragments: int | None
+    max_source_rows: int | None
+    max_source_bytes: int | None
+    excluded_fragment_ids: Collection[int] | None
+    io_buffer_size: int | None
+    compaction_mode: str | None
+    binary_copy_read_batch_bytes: int | None
+    defer_index_remap: bool | None
 
 
 class DatasetOptimizer:
@@ -108,14 +135,15 @@ class Compaction:
         return metrics
 
 
-def _options(options: Mapping[str, Any] | None) -> CompactionOptions:
+def _options(options: Mapping[str, Any] | None) -> compaction.CompactionOptions:
     explicit = {k: v for k, v in (options or {}).items() if v is not None}
     later = {k: explicit.pop(k) for k in list(explicit) if is_known(k)}
     check_format(later, of="a compaction")
-    unknown = set(explicit) - set(CompactionOptions.__dataclass_fields__)
+    names = compaction.CompactionOptions.__dataclass_fields__
+    unknown = set(explicit) - set(names)
     if unknown:
         raise InvalidArgumentError(
             f"unknown compaction option {min(unknown)!r}",
-            help=f"options are {', '.join(CompactionOptions.__dataclass_fields__)}",
+            help=f"options are {', '.join(names)}",
         )
-    return CompactionOptions(**explicit)
+    return compaction.CompactionOptions(**explicit)

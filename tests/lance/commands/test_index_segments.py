@@ -112,6 +112,53 @@ def test_segments_of_moved_rows_conflict() -> None:
         ds.commit_existing_index_segments("i", "s", segments)
 
 
+def test_segments_are_committed_one_by_one() -> None:
+    ds = dataset("one-by-one")
+    segments = [ds.create_index_uncommitted("s", "BTREE", fragment_ids=[id]) for id in range(3)]
+
+    def covered() -> list[set[int]]:
+        return [set(segment.fragment_ids) for segment in ds.describe_indices()[0].segments]
+
+    for segment in segments:
+        ds.delete(f"id = {segment.fragment_ids.copy().pop() * 200}")
+        ds = ds.commit_existing_index_segments("i", "s", [segment])
+    assert covered() == [{0}, {1}, {2}]
+    check(ds, "s = 's07'", "s >= 's88'")
+    ds = ds.commit_existing_index_segments("i", "s", [ds.create_index_uncommitted("s", "BTREE", fragment_ids=[2, 0])])
+    assert covered() == [{1}, {0, 2}]
+    check(ds, "s = 's07'", "s >= 's88'")
+    part, bitmap = (ds.create_index_uncommitted("s", kind, fragment_ids=[0]) for kind in ("BTREE", "BITMAP"))
+    with pytest.raises(InvalidArgumentError, match="also covers fragment 2"):
+        ds.commit_existing_index_segments("i", "s", [part])
+    with pytest.raises(InvalidArgumentError, match="has another kind and covers fragment 1"):
+        ds.commit_existing_index_segments("i", "s", [bitmap])
+    other = [ds.create_index_uncommitted("s", "BITMAP", fragment_ids=[id]) for id in range(3)]
+    ds = ds.commit_existing_index_segments("i", "s", other)
+    assert covered() == [{0}, {1}, {2}]
+    with pytest.raises(ConflictError):
+        lance.dataset(ds.uri, ds.version - 1).commit_existing_index_segments("i", "s", other)
+
+
+def test_segments_of_values_changed_in_place_conflict() -> None:
+    ds = dataset("changed")
+    segments = [ds.create_index_uncommitted(column, "BTREE", fragment_ids=[1]) for column in ("s", "id")]
+    changed, fields = ds.get_fragment(1).update_columns(pa.table({"id": [200], "s": ["x"]}), "id")
+    update = lance.LanceOperation.Update(updated_fragments=[changed], fields_modified=fields)
+    ds = LanceDataset.commit(ds, update, read_version=ds.version)
+    with pytest.raises(ConflictError, match="fragment 1 were moved or changed after version 1"):
+        ds.commit_existing_index_segments("i", "s", segments[:1])
+
+
+def test_options_of_vector_indices_have_no_effect_on_scalar_segments() -> None:
+    ds = dataset("options")
+    segment = ds.create_index_uncommitted(
+        "s", "BTREE", fragment_ids=[0], train=True, filter_nan=True, index_cache_size=None, skip_transpose=False
+    )
+    assert segment.fragment_ids == {0}
+    with pytest.raises(InvalidArgumentError, match="an index without rows"):
+        ds.create_index_uncommitted("s", "BTREE", fragment_ids=[0], train=False)
+
+
 def test_rows_per_zone_is_applied() -> None:
     ds = dataset("zones")
     ds.create_scalar_index("id", IndexConfig("zonemap", {"rows_per_zone": 50}))

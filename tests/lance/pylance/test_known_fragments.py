@@ -16,7 +16,7 @@ from tests.lance.pylance.known import TABLE
 from trilake import lance
 from trilake.lance import LanceDataset, LanceFragment, LanceOperation
 from trilake.lance.lance import Compaction
-from trilake.lance.optimize import RewriteResult
+from trilake.lance.optimize import CompactionOptions, RewriteResult
 
 # --- fragments and operations -----------------------------------------------------------------------------------------
 
@@ -99,6 +99,9 @@ def test_distributed_compaction(uri: Path) -> None:
     assert (metrics.fragments_removed, metrics.fragments_added, dataset.version) == (2, 1, 3)
     with pytest.raises(ValueError, match="unknown compaction option"):
         Compaction.plan(dataset, {"what": 1})
+    options = CompactionOptions(target_rows_per_fragment=400)
+    assert options == {"target_rows_per_fragment": 400}
+    assert Compaction.plan(dataset, options).num_tasks() == 1
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------

@@ -212,6 +212,23 @@ def test_short_method_names(dataset: LanceDataset) -> None:
     assert (dataset.count_rows(), dataset.schema) == (0, ROWS.schema)
 
 
+def test_versions_have_totals(dataset: LanceDataset) -> None:
+    dataset.delete("id = 2")
+    first, last = (version["metadata"] for version in dataset.versions())
+    assert first["total_rows"] == first["total_data_file_rows"] == "4"
+    assert last == {
+        "total_data_file_rows": "4",
+        "total_data_files": "2",
+        "total_deletion_file_rows": "1",
+        "total_deletion_files": "1",
+        "total_files_size": first["total_files_size"],
+        "total_fragments": "2",
+        "total_rows": "3",
+    }
+    files = [file.file_size_bytes for fragment in dataset.get_fragments() for file in fragment.data_files()]
+    assert last["total_files_size"] == str(sum(files))
+
+
 def test_tag_selects_the_version(dataset: LanceDataset) -> None:
     dataset.delete("id = 1")
     dataset.checkout_version(1).tags.create("first")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, TableExistsError
 from trilake.lance import LanceDataset, LanceFragment, LanceOperation, write_fragments
 from trilake.lance.versions.versions import TAGS
 
@@ -160,3 +160,16 @@ def test_cleanup_retains_the_given_number_of_versions(dataset: LanceDataset) -> 
     for wrong in (0, -1, 1.0, True):
         with pytest.raises(InvalidArgumentError, match="retain_versions"):
             dataset.cleanup_old_versions(retain_versions=wrong)  # type: ignore[arg-type]
+
+
+def test_none_stands_for_the_default(tmp_path: Path) -> None:
+    sizes = dict.fromkeys(["max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"])
+    dataset = lance.write_dataset(ROWS, tmp_path / "t", mode=None, **sizes)
+    assert (len(dataset.get_fragments()), dataset.count_rows()) == (1, 4)
+    with pytest.raises(TableExistsError):
+        lance.write_dataset(ROWS, tmp_path / "t", mode=None)
+    dataset.insert(ROWS, **sizes)
+    assert dataset.count_rows() == 8
+    (fragment,) = write_fragments(ROWS, tmp_path / "new", mode=None, **sizes)
+    assert fragment.physical_rows == 4
+    assert LanceFragment.create(tmp_path / "new", ROWS, max_rows_per_group=None, mode=None).physical_rows == 4

@@ -31,6 +31,10 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
         ["streaming_sample_rate", "streaming_coreset_rate", "streaming_refine_passes", "ivf_centroids_file"],
         (_UNSET, "another training method", "ivf_centroids takes centroids trained elsewhere"),
     ),
+    "train": ((None, True), "an index without rows", "create_index and create_scalar_index can leave out the rows"),
+    "rabitq_model": (_UNSET, "an IVF_RQ index", "IVF_PQ indices are supported"),
+    "document_granularity": (_UNSET, "full-text search", "filters such as contains(text, 'word') scan all rows"),
+    "data_storage_version": (_UNSET, "files of another format", "a dataset keeps its format"),
     "defer_index_remap": (_OFF, "indices to be remapped later", "a compaction remaps them at once"),
     "compaction_mode": (
         (None, "reencode", "try_binary_copy"),
@@ -46,7 +50,7 @@ _NOTHING = frozenset(
         *("data_cache_bytes", "max_page_bytes", "metadata_cache_size_bytes", "index_cache_size_bytes"),
         *("blob_pack_file_size_threshold", "read_params"),
         *("max_retries", "commit_timeout", "delete_rate_limit", "delete_concurrency"),
-        "binary_copy_read_batch_bytes",
+        *("binary_copy_read_batch_bytes", "format_version"),
     )
 )
 

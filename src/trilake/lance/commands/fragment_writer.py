@@ -93,6 +93,11 @@ class WriteOptions:
     target_all_bases: bool | None = None
     external_blobs: ExternalBlobs = "all"
 
+    @classmethod
+    def of(cls, **options: Any) -> WriteOptions:
+        """Create options; ``None`` stands for the default."""
+        return cls(**{name: value for name, value in options.items() if value is not None})
+
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
             count(name, getattr(self, name), least=1, other_type=WrongTypeError)

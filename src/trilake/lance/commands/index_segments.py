@@ -25,7 +25,7 @@ from trilake.lance.commands.indices import (
 )
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
-from trilake.lance.file.errors import UnsupportedIndexError
+from trilake.lance.file.errors import CommitConflictError, UnsupportedIndexError
 from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS
 from trilake.lance.scan.snapshot import Snapshot
@@ -205,19 +205,66 @@ def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadat
 
 
 def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexMetadata]) -> Snapshot:
-    """Commit segments as one index, replacing an index of that name.
+    """Commit segments of an index; its segments of other fragments are kept.
 
-    Conflicts with commits that moved or changed the indexed rows.  Raises ``ConflictError``, and
-    ``InvalidArgumentError`` if a segment has another column, or if two share a fragment.
+    Raises ``ConflictError`` if the indexed rows were moved or changed, and ``InvalidArgumentError`` if a segment has
+    another column, if two share a fragment, or if the segments replace only a part of another one.
     """
     _check(segments)
     check_name(snapshot, name, column, replace=True)
     field = snapshot.view.schema.field(snapshot.view.schema.spelled(column))
     if segments[0].fields != (field.id,):
         raise InvalidArgumentError(f"the segments do not index column {column!r}", help="pass the column they index")
-    oldest = min(s.dataset_version for s in segments)
-    base = snapshot if oldest == snapshot.version else snapshot.at(transaction.load(snapshot.store, oldest))
-    return base.commit(op.CreateIndex(tuple(replace(s, name=name) for s in segments)))
+    for segment in segments:
+        _check_rows(snapshot, segment)
+    same = [index for index in snapshot.manifest.indices if index.name == name]
+    kept = _beside(snapshot, same, segments)
+    return snapshot.commit(op.CreateIndex((*kept, *(replace(s, name=name) for s in segments)), tuple(same)))
+
+
+def _check_rows(snapshot: Snapshot, segment: IndexMetadata) -> None:
+    """Raise ``ConflictError`` unless the indexed values are in the same files as when the segment was built."""
+    built = segment.dataset_version
+    manifest = snapshot.manifest if built == snapshot.version else transaction.load(snapshot.store, built)
+    then, now = (
+        {
+            f.id: [file.path for file in f.files if segment.fields[0] in file.fields]
+            for f in version.fragments
+            if f.id in (segment.fragment_bitmap or ())
+        }
+        for version in (manifest, snapshot.manifest)
+    )
+    moved = sorted(id for id in then if then[id] != now.get(id))
+    if moved:
+        raise CommitConflictError(
+            f"the rows of fragment {moved[0]} were moved or changed after version {built}, in which they were indexed",
+            help=_AGAIN,
+            file=snapshot.store.uri,
+            version=snapshot.version,
+        )
+
+
+def _beside(snapshot: Snapshot, same: list[IndexMetadata], new: Sequence[IndexMetadata]) -> list[IndexMetadata]:
+    """Return the segments of an index that stay beside new ones."""
+    present = FrozenBitMap(f.id for f in snapshot.manifest.fragments)
+    covered = FrozenBitMap.union(*(s.fragment_bitmap or FrozenBitMap() for s in new))
+    kept = []
+    for segment in same:
+        fragments = (segment.fragment_bitmap or FrozenBitMap()) & present
+        is_other = _kind(segment) != _kind(new[0])
+        if fragments - covered and (fragments & covered or is_other):
+            what = "has another kind and" if is_other else "also"
+            raise InvalidArgumentError(
+                f"a segment of the index {segment.name!r} {what} covers fragment {min(fragments - covered)}",
+                help="include its fragments in the new segments, or drop the index",
+            )
+        if fragments - covered:
+            kept.append(segment)
+    return kept
+
+
+def _kind(segment: IndexMetadata) -> str | None:
+    return None if segment.details is None else segment.details.type_url
 
 
 def _segmented(snapshot: Snapshot) -> Snapshot:
@@ -231,7 +278,7 @@ def _check(segments: Sequence[IndexMetadata]) -> None:
         raise InvalidArgumentError(
             "segments must not be empty", help="pass those that create_index_uncommitted returned"
         )
-    kinds = {(s.fields, None if s.details is None else s.details.type_url) for s in segments}
+    kinds = {(s.fields, _kind(s)) for s in segments}
     if len(kinds) > 1:
         raise InvalidArgumentError("the segments have different columns or kinds", help=_AGAIN)
     covered = [s.fragment_bitmap or FrozenBitMap() for s in segments]

@@ -435,6 +435,6 @@ def checked_options(options: Mapping[str, Any], metric: str, accelerator: Any) -
     supported = {"seed", "pq_codebook", "target_partition_size", "num_bits"}
     ignored = {"metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
     ignored |= {"shuffle_partition_batches", "shuffle_partition_concurrency", "one_pass_ivfpq", "filter_nan"}
-    ignored |= {"skip_transpose", "index_file_version", "storage_options"}
+    ignored |= {"skip_transpose", "index_file_version", "storage_options", "index_cache_size"}
     check_format({n: v for n, v in options.items() if n not in supported | ignored}, of="an index")
     return {"metric": other, **{name: value for name, value in options.items() if name in supported}}

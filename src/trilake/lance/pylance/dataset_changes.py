@@ -52,7 +52,7 @@ class DatasetChanges(DatasetPart[D]):
         layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
         layout |= {**format_of(options), "properties": properties_of(options)}
         check_format(options, of="insert")
-        write_options = WriteOptions(**{"nulls": dataset.nulls, **layout})
+        write_options = WriteOptions.of(**{"nulls": dataset.nulls, **layout})
         dataset.moved(written(dataset.snapshot.store, data, schema, mode, dataset.snapshot.runtime, write_options))
 
     def delete(

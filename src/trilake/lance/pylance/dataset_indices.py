@@ -130,7 +130,7 @@ class DatasetIndices(DatasetPart[D]):
         metric, replace, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, accelerator: see
             :meth:`create_index`.  Segments that will be merged need the same centroids and codebook.
         fragment_ids: fragments to index; required.
-        more: options of :meth:`create_index` and :meth:`create_scalar_index`.
+        more: options of :meth:`create_index` and :meth:`create_scalar_index`; ``train`` must be true.
 
         Raises ``InvalidArgumentError`` and its subclasses.
 
@@ -147,6 +147,7 @@ class DatasetIndices(DatasetPart[D]):
             raise InvalidArgumentError("index_uuid is no longer supported", help="leave it out: trilake chooses the id")
         index_type, rows_per_zone = _kind(index_type, more)
         column, snapshot = vector_indices.only_column(column), self._dataset.snapshot
+        of_vectors = vector_indices.checked_options(more, metric, accelerator)
         if index_type.upper().startswith("IVF"):
             plan = vector_indices.plan_index(
                 snapshot,
@@ -158,10 +159,9 @@ class DatasetIndices(DatasetPart[D]):
                 num_sub_vectors=num_sub_vectors,
                 ivf_centroids=ivf_centroids,
                 pq_codebook=pq_codebook,
-                **vector_indices.checked_options(more, metric, accelerator),
+                **of_vectors,
             )
             return Index.of(index_segments.build_vector(snapshot, plan, fragment_ids))
-        check_format(more, of="a scalar index")
         return Index.of(index_segments.build_scalar(snapshot, column, index_type, name, fragment_ids, rows_per_zone))
 
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
@@ -178,9 +178,10 @@ class DatasetIndices(DatasetPart[D]):
         return Index.of(index_segments.merge(self._dataset.snapshot, [s.entry() for s in segments]))
 
     def commit_existing_index_segments(self, index_name: str, column: str, segments: Sequence[Index]) -> D:
-        """Commit segments as the index ``index_name`` of ``column``, replacing an index of that name.
+        """Commit segments of the index ``index_name`` of ``column``.
 
-        ``segments`` are results of :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments`.  Raises
+        ``segments`` are results of :meth:`create_index_uncommitted` and :meth:`merge_existing_index_segments`.  If the
+        index exists, they replace its segments of the same fragments; others are kept.  Raises
         ``InvalidArgumentError``, and ``ConflictError`` if their rows have moved or changed.
 
         >>> from trilake.lance import write_dataset

@@ -308,7 +308,10 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
         return list_versions(self.snapshot.store).latest
 
     def versions(self) -> list[dict[str, Any]]:
-        """List all versions, oldest first: ``version``, ``timestamp`` (naive local time) and ``metadata``."""
+        """List all versions, oldest first: ``version``, ``timestamp`` (naive local time) and ``metadata``.
+
+        The metadata are numbers of rows, files and bytes, as strings.
+        """
         store = self.snapshot.store
         listing = list_versions(store)
         keys = [listing.key(v) for v in listing.versions]
@@ -774,7 +777,21 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
 
 
 def _version_row(manifest: Manifest) -> dict[str, Any]:
-    return {"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}}
+    files = [file for fragment in manifest.fragments for file in fragment.files]
+    deletions = [fragment.deletion_file for fragment in manifest.fragments if fragment.deletion_file]
+    rows = sum(fragment.physical_rows for fragment in manifest.fragments)
+    deleted = sum(file.num_deleted_rows for file in deletions)
+    totals = {
+        "total_data_file_rows": rows,
+        "total_data_files": len(files),
+        "total_deletion_file_rows": deleted,
+        "total_deletion_files": len(deletions),
+        "total_files_size": sum(file.size_bytes for file in files),
+        "total_fragments": len(manifest.fragments),
+        "total_rows": rows - deleted,
+    }
+    metadata = {name: str(total) for name, total in totals.items()}
+    return {"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": metadata}
 
 
 def _reopen(
@@ -844,11 +861,11 @@ def write_dataset(
     data_obj: Any,
     uri: str | os.PathLike[str] | LanceDataset | None = None,
     schema: pa.Schema | None = None,
-    mode: Mode = "create",
+    mode: Mode | None = "create",
     *,
-    max_rows_per_file: int = 1 << 20,
-    max_rows_per_group: int = 1024,
-    max_bytes_per_file: int = 90 << 30,
+    max_rows_per_file: int | None = 1 << 20,
+    max_rows_per_group: int | None = 1024,
+    max_bytes_per_file: int | None = 90 << 30,
     commit_lock: Any = None,
     progress: Any = None,
     nulls: NullPolicy = "error",
@@ -863,7 +880,8 @@ def write_dataset(
     uri: path, URI, or an open dataset; or pass ``namespace_client`` and ``table_id`` (see
         :func:`trilake.lance.pylance.catalog.located`).
     schema: schema of the rows, if the input has none.
-    mode: ``"create"`` fails if the dataset exists, ``"append"`` adds rows, ``"overwrite"`` replaces all rows.
+    mode: ``"create"`` (or ``None``) fails if the dataset exists, ``"append"`` adds rows, ``"overwrite"`` replaces all
+        rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     commit_lock: lock for the commit; see :class:`LanceDataset`.
@@ -882,6 +900,7 @@ def write_dataset(
     >>> write_dataset(pa.table({"a": [1]}), "memory://doc-write-lance", mode="overwrite").count_rows()
     1
     """
+    mode = "create" if mode is None else mode
     if not isinstance(mode, str):
         raise WrongTypeError(f"mode must be create, append or overwrite, got {mode!r}")
     uri, storage_options = located(uri, storage_options, later, create=mode.lower() == "create")
@@ -890,11 +909,11 @@ def write_dataset(
     check_format(later, of="write_dataset")
     runtime = runtime_with(commit_lock)
     store, where = place_of(uri, storage_options)
-    options = WriteOptions(
-        max_rows_per_file,
-        max_rows_per_group,
-        max_bytes_per_file,
-        nulls,
+    options = WriteOptions.of(
+        max_rows_per_file=max_rows_per_file,
+        max_rows_per_group=max_rows_per_group,
+        max_bytes_per_file=max_bytes_per_file,
+        nulls=nulls,
         properties=properties,
         config=config,
         bases=bases,

@@ -55,6 +55,8 @@ OF_ROWS = HINTS | {
 _BEYOND = {
     "full_text_query": "full text search is not supported; filters such as contains(text, 'word') scan all rows",
     "index_segments": "a search uses all segments of an index",
+    "scan_stats_callback": "scans collect no statistics; analyze_plan() shows some",
+    **dict.fromkeys(["row_addr_allowlist", "row_addr_blocklist"], "use a filter on _rowaddr"),
 }
 #: Options of a nearest neighbor search, see :class:`~trilake.lance.scan.search.Nearest`.
 _SEARCH = (
@@ -624,7 +626,7 @@ class Scannable(ABC):
 
         ``columns`` and ``more`` are parameters of :meth:`scanner` and of ``pyarrow.Table.to_pandas``.
         """
-        options = {name: more.pop(name) for name in (*SCAN_OPTIONS, *LANCE_HINTS) if name in more}
+        options = {name: more.pop(name) for name in (*SCAN_OPTIONS, *LANCE_HINTS, *_BEYOND) if name in more}
         return self.scanner(columns, **options).to_pandas(**more)
 
     def head(self, num_rows: int, **more: Any) -> pa.Table:

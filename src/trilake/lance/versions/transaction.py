@@ -57,6 +57,7 @@ from trilake.lance.versions.versions import (
     exists_already,
     list_versions,
     manifest_key,
+    not_found,
 )
 from trilake.storage.base import Store
 
@@ -293,9 +294,7 @@ def commit(
             elif base is not None:
                 raise _replaced(store, base, "was dropped", "write it again")
             elif not isinstance(transaction.operation, op.Overwrite):
-                raise DatasetNotFoundError(
-                    "not a Lance dataset: there is no manifest in _versions", help="check the path", file=store.uri
-                )
+                raise not_found(store)
             else:
                 check_place(store)
             old = None if back is None else load(store, back, listing)

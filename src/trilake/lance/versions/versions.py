@@ -122,12 +122,17 @@ def exists(store: Store) -> bool:
     return any((match := _NAME.match(meta.key)) and not match[1] for meta in store.list(VERSIONS))
 
 
+def not_found(store: Store) -> DatasetNotFoundError:
+    """The error for a location without a dataset."""
+    return DatasetNotFoundError(
+        "a Lance dataset was not found: there is no manifest in _versions", help="check the path", file=store.uri
+    )
+
+
 def choose_version(store: Store, listing: Listing, version: int | None) -> int:
     """Return ``version``, or the newest.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
     if not listing.versions:
-        raise DatasetNotFoundError(
-            "not a Lance dataset: there is no manifest in _versions", help="check the path", file=store.uri
-        )
+        raise not_found(store)
     if version is None:
         return listing.latest
     if DETACHED <= version <= _LAST:
