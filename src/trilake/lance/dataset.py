@@ -17,7 +17,7 @@ from trilake.lance.commands.format_options import MESSAGE as LANCE_COMMIT_MESSAG
 from trilake.lance.commands.input_rows import ReaderLike
 from trilake.lance.commit import CommitLock
 from trilake.lance.fragment import DataFile, FragmentMetadata, LanceFragment
-from trilake.lance.indices import VectorIndexReader
+from trilake.lance.indices import IndexConfig, VectorIndexReader
 from trilake.lance.optimize import Compaction, DatasetOptimizer
 from trilake.lance.progress import FragmentWriteProgress
 from trilake.lance.pylance.lance_dataset import LanceDataset, write_dataset
@@ -51,6 +51,7 @@ __all__ = [
     "FragmentMetadata",
     "FragmentWriteProgress",
     "Index",
+    "IndexConfig",
     "IndexDescription",
     "IndexFile",
     "LanceDataset",

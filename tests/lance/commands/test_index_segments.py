@@ -9,7 +9,7 @@ import pytest
 import trilake
 from trilake import lance
 from trilake.errors import ConflictError, InvalidArgumentError
-from trilake.lance.indices import IndexConfig
+from trilake.lance.dataset import IndexConfig
 from trilake.lance.pylance.lance_dataset import LanceDataset
 
 VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(np.random.default_rng(7).normal(size=2400), pa.float32()), 4)

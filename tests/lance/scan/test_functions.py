@@ -1,4 +1,4 @@
-"""JSON functions return the same values as in pylance."""
+"""Functions that Spark lacks return the same values as in pylance."""
 
 from __future__ import annotations
 
@@ -103,3 +103,11 @@ def test_update_sets_a_column_from_json(tmp_path: Path) -> None:
     assert dataset.to_table(["n", "m"]).to_pylist() == [{"n": 4, "m": "3"}]
     with pytest.raises(UnsupportedExpressionError):
         dataset.update({"n": "json_get_int(d, 'a', 1)"})
+
+
+def test_sha256_matches_pylance(tmp_path: Path) -> None:
+    rows = pa.table({"s": ["Alice", "", None], "b": pa.array([b"\xff", b"", None])})
+    lance.write_dataset(rows, tmp_path / "t").add_columns({"s_hash": "sha256(s)", "b_hash": "sha256(b)"})
+    theirs = pylance.write_dataset(rows, tmp_path / "p")
+    theirs.add_columns({"s_hash": "sha256(s)", "b_hash": "sha256(b)"})
+    assert lance.dataset(tmp_path / "t").to_table() == theirs.to_table()

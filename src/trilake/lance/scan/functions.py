@@ -1,4 +1,4 @@
-"""pylance's functions on lists and JSON columns, for filters and expressions; Spark does not have these functions.
+"""pylance's functions on lists and JSON columns, and its ``sha256``, for filters and expressions; Spark lacks them.
 
 Here a JSON document is a string, and DuckDB's JSON functions read it.
 """
@@ -153,6 +153,7 @@ LANCE_FUNCTIONS: dict[str, Function] = {
     "[]": FUNCTIONS["get"],  # null outside the list
     "array_has": (2, 2, array_has),
     "array_has_null": (1, 1, _array_has_null),
+    "sha256": (1, 1, lambda c: Sql(f"from_hex(sha256({c.family(0, 'string', 'binary')}))", "BLOB")),
     **{name: _function(*template) for name, template in _TEMPLATES.items()},
 }
 
