@@ -267,6 +267,47 @@ def test_fragment_reuse_index_is_not_a_broken_index(tmp_path: Path) -> None:
     assert len(mine.list_indices()) == 2
 
 
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+@pytest.mark.parametrize("change", ["insert", "delete", "compact", "optimize", "new segment", "their optimize"])
+def test_indices_left_behind_by_a_deferred_compaction_lose_no_rows(kind: str, change: str, tmp_path: Path) -> None:
+    uri, pick = str(tmp_path / "t"), random.Random(3)
+    vectors = pa.array([[pick.random() for _ in range(4)] for _ in range(120)], pa.list_(pa.float32(), 4))
+    theirs = pylance.write_dataset(
+        pa.table({"id": range(120), "s": ["x"] * 120, "v": vectors}), uri, max_rows_per_file=30
+    )
+    theirs.create_scalar_index("id", kind)
+    theirs.create_index("v", "IVF_FLAT", num_partitions=2)
+    more = pa.table({"id": range(120, 140), "s": ["x"] * 20, "v": vectors[:20]})
+    theirs = pylance.write_dataset(more, uri, mode="append")
+    theirs.delete("id % 3 = 0")
+    theirs.optimize.compact_files(defer_index_remap=True)
+    theirs.alter_columns({"path": "s", "name": "t"})  # this commit names the new fragment as indexed
+    mine = ours.dataset(uri)
+    match change:
+        case "insert":
+            mine.insert(mine.to_table().slice(0, 2))
+        case "delete":
+            mine.delete("id = 8")
+        case "compact":
+            mine.insert(mine.to_table().slice(0, 2))
+            mine.optimize.compact_files()
+        case "optimize":
+            mine.optimize.optimize_indices()
+        case "new segment":
+            mine.optimize.optimize_indices(num_indices_to_merge=0)
+        case "their optimize":
+            theirs.optimize.optimize_indices()
+    for side in (ours, pylance):
+        ds: Any = side.dataset(uri)
+        for filter in ("id < 20", "id IN (7, 8, 121)", "id > 100"):
+            found, scanned = (ds.to_table(["id"], filter=filter, use_scalar_index=used) for used in (True, False))
+            assert sorted(found["id"].to_pylist()) == sorted(scanned["id"].to_pylist())
+        search = {"column": "v", "q": [0.5] * 4, "k": 20, "nprobes": 2}
+        found, scanned = (ds.to_table(["id"], nearest={**search, "use_index": used}) for used in (True, False))
+        assert found["_distance"].to_pylist() == pytest.approx(scanned["_distance"].to_pylist())
+    assert [f.code for f in trilake.verify(uri).findings] == []
+
+
 def test_index_type_that_only_pylance_can_open(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri)

@@ -74,9 +74,11 @@ def optimize(
             if requested is not None and name not in requested:
                 continue
             same = parts(current, name)
-            renewed = _part(current, same) if append and not retrain else _renewed(current, same, retrain=retrain)
+            # A segment beside one whose rows have moved would overlap it, once its reader finds the rows.
+            beside = append and not retrain and all(index.moved is None for index in same)
+            renewed = _part(current, same) if beside else _renewed(current, same, retrain=retrain)
             if renewed is not None:
-                new += [*(same if append and not retrain else ()), renewed]
+                new += [*(same if beside else ()), renewed]
                 old += same
         return op.CreateIndex(tuple(new), tuple(old)) if new else None
 

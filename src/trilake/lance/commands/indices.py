@@ -336,7 +336,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
 
     rewritten_indices = []
     for index in snapshot.manifest.indices:
-        if index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
+        if index.is_note or index.fragment_bitmap is None or not rewritten.intersection(index.fragment_bitmap):
             continue
         if snapshot.manifest.has_stable_row_ids and not index.by_address:
             continue

@@ -299,8 +299,10 @@ def _without_stale(
     def current(index: IndexMetadata) -> IndexMetadata | None:
         if set(modified).isdisjoint(index.fields):
             return index
-        # An index without a fragment bitmap covers these fragments, too.
-        return None if index.fragment_bitmap is None else replace(index, fragment_bitmap=index.fragment_bitmap - ids)
+        if index.fragment_bitmap is None:  # it covers these fragments, too
+            return None
+        moved = None if index.moved is None else index.moved - ids
+        return replace(index, fragment_bitmap=index.fragment_bitmap - ids, moved=moved)
 
     return tuple(i for i in map(current, indices) if i is not None)
 

@@ -171,8 +171,10 @@ ZONE_MAP_DETAILS = IndexDetails("/lance.table.ZoneMapIndexDetails")
 VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
 #: Kinds of indices with an entry per range of rows.
 _OF_ZONES = ("ZoneMapIndexDetails", "BloomFilterIndexDetails")
-#: Entries of newer writers that do not index a column: rows that a compaction moved, and a write-ahead log.
-_NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
+#: The entry of newer writers about rows that compactions moved without adapting the indices.
+_MOVED = "FragmentReuseIndexDetails"
+#: Entries of newer writers that do not index a column: moved rows, and a write-ahead log.
+_NOTES = (_MOVED, "MemWalIndexDetails")
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,8 @@ class IndexMetadata:
 
     ``fragment_bitmap`` are the ids of the fragments that it covers, ``None`` if unknown; ``index_version`` is that of
     its ``files``, which are paths and sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id`` and ``extra`` as
-    in :class:`DataFile`.
+    in :class:`DataFile`.  ``moved`` are fragments of the stored bitmap that its files may not cover, see
+    :func:`_without_moved`; ``None`` if all of its rows are where the files have them.
     """
 
     uuid: UUID
@@ -196,6 +199,7 @@ class IndexMetadata:
     base_id: int | None = None
     files: tuple[tuple[str, int], ...] = ()
     covering_fields: tuple[int, ...] = ()
+    moved: FrozenBitMap | None = None
 
     @property
     def is_note(self) -> bool:
@@ -205,7 +209,7 @@ class IndexMetadata:
     @property
     def may_lack_files(self) -> bool:
         """Whether it needs no files: it indexes no column, or covers no rows yet."""
-        return self.is_note or (self.fragment_bitmap is not None and not self.fragment_bitmap)
+        return self.is_note or (self.fragment_bitmap is not None and not self.fragment_bitmap and self.moved is None)
 
     @property
     def by_address(self) -> bool:
@@ -475,6 +479,23 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
     )
 
 
+def _without_moved(indices: tuple[IndexMetadata, ...]) -> tuple[IndexMetadata, ...]:
+    """Remove from older indices the fragments that a compaction with ``defer_index_remap`` of pylance made.
+
+    Later commits of pylance name these fragments as covered, but the files of the index have the former addresses.
+    """
+    note = next((i for i in indices if i.is_note and i.details and i.details.type_url.endswith(_MOVED)), None)
+    if note is None:
+        return indices
+    made = note.fragment_bitmap or FrozenBitMap()
+    return tuple(
+        replace(i, fragment_bitmap=i.fragment_bitmap - made, moved=i.fragment_bitmap & made)
+        if not i.is_note and i.fragment_bitmap is not None and i.dataset_version <= note.dataset_version
+        else i
+        for i in indices
+    )
+
+
 def details_message(details: IndexDetails) -> pb.IndexDetails:
     """Build the message of index details."""
     return pb.IndexDetails(type_url=details.type_url, value=details.value)
@@ -482,12 +503,13 @@ def details_message(details: IndexDetails) -> pb.IndexDetails:
 
 def index_message(index: IndexMetadata) -> pb.IndexMetadata:
     """Build the message of an index."""
+    covered = BitMap(index.fragment_bitmap or ()) | BitMap(index.moved or ())
     message = pb.IndexMetadata(
         uuid=pb.UUID(uuid=index.uuid.bytes),
         fields=index.fields,
         name=index.name,
         dataset_version=index.dataset_version,
-        fragment_bitmap=b"" if index.fragment_bitmap is None else BitMap(index.fragment_bitmap).serialize(),
+        fragment_bitmap=b"" if index.fragment_bitmap is None else covered.serialize(),
         created_at=index.created_at_ms,
         base_id=index.base_id,
         files=[pb.IndexFile(path=path, size_bytes=size) for path, size in index.files],
@@ -515,7 +537,7 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
     indices: tuple[IndexMetadata, ...] = ()
     if message.HasField("index_section"):
         section = framing.read_message(source, message.index_section, pb.IndexSection, damaged=CorruptLogError)
-        indices = tuple(parse_index(i, file=file) for i in section.indices)
+        indices = _without_moved(tuple(parse_index(i, file=file) for i in section.indices))
     fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
     if not message.HasField("writer_version"):
         # pylance 0.8.0, which does not name itself, stored the live rows of fragments with deletions.
