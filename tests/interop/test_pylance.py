@@ -454,3 +454,38 @@ def test_label_list_and_zone_map_indices_of_pylance(tmp_path: Path) -> None:
         found = mine.to_table(["id"], filter=filter)
         assert found.to_pylist() == pylance.dataset(uri).to_table(["id"], filter=filter).to_pylist()
         assert "query=" in mine.scanner(["id"], filter=filter).explain_plan()
+
+
+def test_fields_added_to_structs_are_read(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    structs = [{"a": 1, "n": {"x": 1}}, None, {"a": None, "n": None}, {"a": 4, "n": {"x": 4}}]
+    lists = [[{"q": 1}], None, [], [{"q": 4}, None]]
+    rows = pa.table({"id": range(4), "s": structs, "l": lists})
+    pylance.write_dataset(rows, uri, data_storage_version="2.2", max_rows_per_file=3)
+
+    def same() -> list[Any]:
+        mine, theirs = ours.dataset(uri), pylance.dataset(uri)
+        assert mine.schema == theirs.schema
+        for columns in None, ["s"], ["l"], {"b": "s.b"}:
+            assert mine.to_table(columns).to_pylist() == theirs.to_table(columns).to_pylist()
+        assert mine.take([0, 2]).to_pylist() == theirs.take([0, 2]).to_pylist()
+        assert sorted(mine.to_table(filter="s.b IS NULL")["id"].to_pylist()) == sorted(
+            theirs.to_table(filter="s.b IS NULL")["id"].to_pylist()
+        )
+        return mine.to_table()["s"].to_pylist()
+
+    pylance.dataset(uri).add_columns(pa.field("s", pa.struct([pa.field("b", pa.string())])))
+    assert same()[1] is None
+    pylance.dataset(uri).add_columns(pa.table({"s": [{"c": i} for i in range(4)]}).to_reader())
+    assert same()[1] == {"a": None, "n": None, "b": None, "c": 1}
+    pylance.dataset(uri).add_columns(pa.field("l", pa.list_(pa.struct([pa.field("r", pa.string())]))))
+    same()
+    part = pa.table({"id": [1], "s": [{"a": 7}]})
+    pylance.dataset(uri).merge_insert("id").when_matched_update_all().execute(part)
+    assert {"a": 7, "n": None, "b": None, "c": 1} in same()
+    ours.dataset(uri).delete("id = 0")
+    same()
+    ours.dataset(uri).optimize.compact_files()
+    same()
+    pylance.dataset(uri).drop_columns(["s.a"])
+    same()

@@ -10,12 +10,13 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError
@@ -449,16 +450,23 @@ def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
         return pa.nulls(rows, one.type)
     if len(columns) == 1 and columns[0].type == one.type:
         return columns[0]
+    if (pa.types.is_list(one.type) or pa.types.is_large_list(one.type)) and one.type.id == columns[0].type.id:
+        items = [column.flatten() for column in columns]
+        if len({len(i) for i in items}) > 1:
+            raise CorruptFileError("the files of a fragment have lists of different lengths", column=one.name)
+        return with_items(columns[0], lambda first: _joined(items, one.type.value_field, len(first)), one.type)
     if not pa.types.is_struct(one.type):
         if len(columns) == 1:
             raise SchemaMismatchError(
                 f"expected {one.type} as in the dataset, got {columns[0].type} in a file", column=one.name
             )
         raise SchemaMismatchError("several files of a fragment have the same column", column=one.name)
+    # A field that was added later may have values where the struct was null, and then the struct is not null.
+    parts = [(column.type, column.flatten()) for column in columns]
     children = []
     for child in one.type:
-        below = [a.field(i) for a in columns if (i := a.type.get_field_index(child.name)) >= 0]
+        below = [arrays[i] for kind, arrays in parts if (i := kind.get_field_index(child.name)) >= 0]
         children.append(_joined(below, child, rows))
-    # Every file stores the same validity of a struct.
-    mask = columns[0].is_null() if columns[0].null_count else None
+    nulls = [column.is_null() for column in columns if column.null_count]
+    mask = reduce(pc.and_, nulls) if len(nulls) == len(columns) else None
     return pa.StructArray.from_arrays(children, fields=list(one.type), mask=mask)
