@@ -17,6 +17,7 @@ from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, Con
 from trilake.spark.delta.merge import job
 from trilake.spark.live_frames.frames import pinned
 from trilake.spark.session.compat import RELEASE
+from trilake.sql.spark.rows import dml
 
 _MERGE = "MERGE INTO {t} t USING (SELECT 0L AS p) s ON t.p = s.p AND t.p = 0 WHEN MATCHED"
 _ROWS, _JOB = (RowCommand, "finish"), (job, "finish_merge")
@@ -89,6 +90,18 @@ def test_subquery_does_not_conflict_with_other_partitions(
     assert _rows(table) == [(0, 5), (0, 5), (1, 2), (1, 3)]
 
 
+@pytest.mark.parametrize("text", ["DELETE FROM {t} WHERE", "UPDATE {t} SET id = 9 WHERE"])
+def test_subquery_reads_the_version_that_is_changed(
+    sql: SparkSession, table: str, before_commit: Callable[[tuple[Any, str], Callable[[], object]], None], text: str
+) -> None:
+    before_commit((dml, "localized"), lambda: trilake.write(pa.table({"id": [7], "p": [0]}), table, mode="append"))
+    t = f"delta.`{table}`"
+    counts = sql.sql(f"{text.format(t=t)} id = (SELECT max(id) FROM {t})").collect()
+    assert counts[0].num_affected_rows == 1
+    assert {(0, 7), (2, 4)} <= set(_rows(table))
+    assert (2, 5) not in _rows(table)
+
+
 @pytest.mark.parametrize("condition", ["t.id = s.id", "t.id = s.id AND t.p = 0"])
 def test_stale_merge_source_conflicts_with_changed_rows(sql: SparkSession, table: str, condition: str) -> None:
     """Later appended rows would be deleted as not matched by the source."""
@@ -117,8 +130,9 @@ def test_view_of_a_stale_frame_in_a_condition(sql: SparkSession, table: str) -> 
         sql.sql(text.format(-2))
         assert _rows(table) == [(1, 2), (1, 3), (2, 104), (2, 105)]
         trilake.open(table).update({"id": "id + 100"}, "p = 1")
-        with pytest.raises(ConflictError, match="read the table again"):
-            sql.sql(text.format(102))
+        for changed in (102, 1000):  # no row has an id above 1000
+            with pytest.raises(ConflictError, match="read the table again"):
+                sql.sql(text.format(changed))
     finally:
         sql.catalog.dropTempView("older")
 

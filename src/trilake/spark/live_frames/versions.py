@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -72,11 +73,8 @@ class Source:
         with self.lock, as_spark_errors():
             if self.current.snapshot.version == version:
                 return self.current
-            token = _at.set({self.current.snapshot.table.store.uri: version})
-            try:
+            with reading(self.current.snapshot.table.store.uri, version):
                 return self._read_again()
-            finally:
-                _at.reset(token)
 
     def _read_again(self) -> Read:
         with bypass():
@@ -122,6 +120,16 @@ def are_of_one_version(reads: Iterable[Read]) -> bool:
     """Whether all reads of the same table show the same version."""
     versions: dict[str, int] = {}
     return all(versions.setdefault(r.snapshot.table.store.uri, r.snapshot.version) == r.snapshot.version for r in reads)
+
+
+@contextmanager
+def reading(uri: str, version: int) -> Iterator[None]:
+    """In the block, reads of the newest version of the table at ``uri`` show this version."""
+    token = _at.set({**_at.get(), uri: version})
+    try:
+        yield
+    finally:
+        _at.reset(token)
 
 
 def version_to_read(uri: str) -> int | None:

@@ -21,6 +21,7 @@ from trilake.spark.delta.merge.run import merge_dataframe
 from trilake.spark.delta.merge.source import Expr, SparkMerge
 from trilake.spark.delta.row_changes import delete_rows, update_rows
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns, stored
+from trilake.spark.live_frames.versions import reading
 from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.spark.session.format import MergeByKeys, spark_format_named
@@ -91,7 +92,8 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
         return counts(session, num_affected_rows=delete_rows(session.spark, table, None).rows)
     columns = Named(session, target, read_schema(table.snapshot.schema), change.alias)
     sql, plain = columns.plain(change.condition)
-    local = localized(session, sql if plain else columns.inside(sql), expression=True)
+    with reading(table.uri, table.version):
+        local = localized(session, sql if plain else columns.inside(sql), expression=True)
     alias = None if plain else columns.qualifier()
     with local_views(session, local):
         _check_condition(session, columns.schema, alias, local.sql)
@@ -115,7 +117,8 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     plain = all(columns.plain(t)[1] for t in expressions)
 
     def local(sql: str) -> Local:
-        return localized(session, columns.plain(sql)[0] if plain else columns.inside(sql), expression=True)
+        with reading(table.uri, table.version):
+            return localized(session, columns.plain(sql)[0] if plain else columns.inside(sql), expression=True)
 
     values = {column: local(v) for column, v in assigned_once(assignments).items()}
     condition = None if change.condition is None else local(change.condition)
