@@ -217,6 +217,17 @@ def test_indices_with_stable_row_ids_find_moved_rows(kind: str, tmp_path: Path) 
         assert trilake.verify(uri).findings == ()
 
 
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+def test_new_rows_are_indexed_beside_updated_rows_with_stable_ids(kind: str, tmp_path: Path) -> None:
+    uri, rows = str(tmp_path / "t"), pa.table({"id": range(20), "s": [f"n{i % 3}" for i in range(20)]})
+    ours.write_dataset(rows, uri, enable_stable_row_ids=True, max_rows_per_file=10).create_scalar_index("s", kind)
+    ours.dataset(uri).update({"s": "'x'"}, where="id IN (3, 6)")
+    ours.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    for side in (ours, pylance):
+        found = [side.dataset(uri).to_table(["id"], filter=f"s = '{s}'")["id"].to_pylist() for s in ("n0", "x")]
+        assert found == [[0, 9, 12, 15, 18], [3, 6]]
+
+
 def test_clones_and_branches_use_inherited_indices(tmp_path: Path) -> None:
     uri, clone = str(tmp_path / "t"), str(tmp_path / "clone")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i * i % 97) for i in range(1600)], pa.float32()), 4)

@@ -52,7 +52,7 @@ def optimize(
     names: names of indices, by default all.
     retrain: retrain vector indices with the same number of partitions and sub-vectors, even if they are complete.
     num_indices_to_merge: how many segments to merge with the new rows; 0 makes a new segment for them, which the first
-        format does not support.
+        format does not support, unless updates may have moved indexed rows: then all segments are merged.
 
     Raises ``UnknownIndexError`` for an unknown name, and ``InvalidArgumentError`` for an unsupported
     ``num_indices_to_merge``.
@@ -74,8 +74,9 @@ def optimize(
             if requested is not None and name not in requested:
                 continue
             same = parts(current, name)
-            # A segment beside one whose rows have moved would overlap it, once its reader finds the rows.
-            beside = append and not retrain and all(index.moved is None for index in same)
+            # A new segment is not enough beside one with rows that have moved: pylance 14 would find these in both.
+            by_id = current.manifest.has_stable_row_ids and not all(index.by_address for index in same)
+            beside = append and not retrain and not by_id and all(index.moved is None for index in same)
             renewed = _part(current, same) if beside else _renewed(current, same, retrain=retrain)
             if renewed is not None:
                 new += [*(same if beside else ()), renewed]
