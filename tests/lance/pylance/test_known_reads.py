@@ -71,7 +71,16 @@ def test_scans(dataset: LanceDataset) -> None:
     assert pl.scan_pyarrow_dataset(dataset).filter(pl.col("a") == 3).collect().height == 1
     counted: Any = duckdb.query("SELECT count(*) FROM dataset WHERE a < 3")
     assert counted.fetchall() == [(3,)]
-    built = ScannerBuilder(dataset).columns(["a"]).filter("a > 97").with_row_id().batch_readahead(4).to_scanner()
+    built = (
+        ScannerBuilder(dataset)
+        .columns(["a"])
+        .filter("a > 97")
+        .with_row_id()
+        .batch_readahead(4)
+        .io_buffer_size(1 << 20)
+        .late_materialization(True)
+        .to_scanner()
+    )
     assert isinstance(built, LanceScanner)
     assert built.to_table().column_names == ["a", "_rowid"]
     for bad in ({"limit": -1}, {"offset": -1}, {"filter": "zz > 1"}, {"filter": "a >"}, {"columns": ["q"]}):

@@ -229,6 +229,13 @@ def test_versions_have_totals(dataset: LanceDataset) -> None:
     assert last["total_files_size"] == str(sum(files))
 
 
+def test_storage_options_are_shown(tmp_path: Path) -> None:
+    assert lance.write_dataset(ROWS, tmp_path / "t").initial_storage_options is None
+    options = {"aws_region": "eu-west-1"}
+    dataset = lance.dataset(tmp_path / "t", storage_options=options)
+    assert dataset.initial_storage_options == dataset.latest_storage_options() == dataset._storage_options == options
+
+
 def test_tag_selects_the_version(dataset: LanceDataset) -> None:
     dataset.delete("id = 1")
     dataset.checkout_version(1).tags.create("first")

@@ -244,6 +244,18 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
         return self.scanner().projected_schema if self._scan_options else self.snapshot.schema
 
     @property
+    def initial_storage_options(self) -> dict[str, str] | None:
+        """Options with which the object store was opened; ``None`` without any."""
+        return dict(self.snapshot.store.options) or None
+
+    def latest_storage_options(self) -> dict[str, str] | None:
+        """Return the options of the object store, which trilake does not renew."""
+        return self.initial_storage_options
+
+    #: pylance's private name, which lance-ray reads.
+    _storage_options = initial_storage_options
+
+    @property
     def max_field_id(self) -> int:
         """Highest field id; -1 without columns."""
         return self.snapshot.manifest.schema.max_field_id

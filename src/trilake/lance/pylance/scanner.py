@@ -165,6 +165,15 @@ class ScannerBuilder:
             _count("fragment_readahead", nfragments)
         return self
 
+    def io_buffer_size(self, io_buffer_size: int) -> Self:
+        """Accepted for compatibility: trilake has no such buffer."""
+        _count("io_buffer_size", io_buffer_size)
+        return self
+
+    def late_materialization(self, late_materialization: bool | list[str]) -> Self:
+        """Accepted for compatibility: trilake decides which columns to read after a filter."""
+        return self
+
     def scan_in_order(self, scan_in_order: bool = True) -> Self:
         """Accepted for compatibility: rows are always returned in order."""
         return self._with(_in_order=flag("scan_in_order", scan_in_order))
