@@ -21,9 +21,9 @@ from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
     MapType,
-    PrimitiveType,
     StructField,
     StructType,
+    contains_type,
     fields_in,
     parts,
 )
@@ -49,14 +49,10 @@ def may_depend_on_zone(sql: str, schema: StructType, columns: Iterable[str], res
     >>> may_depend_on_zone("a + 1", schema, []), may_depend_on_zone("CAST(a AS TIMESTAMP)", schema, [])
     (False, True)
     """
-    if _OF_TIMES.search(sql) or (result is not None and _holds_instants(result)):
+    if _OF_TIMES.search(sql) or (result is not None and contains_type(result, "timestamp")):
         return True
     fields = (schema.find(name) for name in columns)
-    return any(f is None or _holds_instants(f.type) for f in fields)
-
-
-def _holds_instants(type_: DataType) -> bool:
-    return not isinstance(type_, PrimitiveType) or type_.name == "timestamp"
+    return any(f is None or contains_type(f.type, "timestamp") for f in fields)
 
 
 PREFIX = "delta.constraints."

@@ -310,7 +310,10 @@ def predicate_in_utc(spark: SparkSession, sql: str, schema: StructType) -> str:
     in_utc = None if is_connect(spark) else _folded(spark, sql, columns)
     if in_utc is not None:
         parsed = parse_filter(in_utc, filter_schema(columns))
-    opaque = parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk())
+    opaque = parsed is None or any(
+        isinstance(n, Opaque) and may_depend_on_zone(n.sql, columns, [p[0] for p in n.columns])
+        for n in parsed.predicate.walk()
+    )
     if in_utc is None or opaque or _CAST_TO_INSTANT.search(in_utc):
         raise InvalidArgumentError(
             f"cannot select the rows to replace by {sql} in a session with the time zone {session_zone(spark)}",

@@ -115,6 +115,18 @@ def test_replace_where_on_hours_is_rejected_outside_utc(sql: SparkSession, plain
     assert rows(sql, plain, "i, CAST(t AS STRING)") == [(1, "2020-06-02 00:00:00"), (9, "2020-05-31 23:30:00")]
 
 
+@pytest.mark.parametrize(
+    "where", ["size(a) = 1", "size(a) = 1 AND s.x = 7", "size(a) = 1 AND t >= '2020-05-31 20:00:00'"]
+)
+def test_replace_where_allows_functions_of_other_values(sql: SparkSession, tmp_path: Path, where: str) -> None:
+    name = f"delta.`{tmp_path}/nested`"
+    sql.sql(f"CREATE TABLE {name} (i INT, a ARRAY<INT>, s STRUCT<x: INT>, t TIMESTAMP) USING delta")
+    row = "array({}), named_struct('x', 7), TIMESTAMP'2020-05-31 20:00:00'"
+    sql.sql(f"INSERT INTO {name} VALUES (1, {row.format('5')}), (2, {row.format('5, 6')})")
+    sql.sql(f"INSERT INTO {name} REPLACE WHERE {where} VALUES (9, {row.format('8')})")
+    assert rows(sql, name, "i") == [(2,), (9,)]
+
+
 def test_replace_where_on_dates_uses_the_session_time_zone(
     sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
