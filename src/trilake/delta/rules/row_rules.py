@@ -97,6 +97,7 @@ class RowRules:
         spark: bool = False,
         zoned: bool = False,
         rewrite: bool = False,
+        nulls: bool = False,
     ) -> RowRules:
         """The rules for rows of schema ``source``, matched by name, that are written to the table at ``uri``.
 
@@ -106,6 +107,7 @@ class RowRules:
         spark: whether Spark can compute what DuckDB cannot (:meth:`spark_stages`).
         zoned: whether Spark's session time zone differs from UTC: Spark then computes all that may depend on it.
         rewrite: whether existing rows are rewritten, as by an update: only nulls then get identity values.
+        nulls: whether a column that is missing in ``source`` is null even if it must not be, so that only rows fail.
 
         Raises ``SchemaMismatchError`` for rows that do not fit or that have values of a GENERATED ALWAYS identity
         column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for a rule that only Spark can
@@ -119,7 +121,7 @@ class RowRules:
             f.name: t for f in absent if (t := default_expression(f)) is not None and generation_expression(f) is None
         }
         optional = {*default_sql, *(c.name for c in identities), *(g.name for g in generated)}
-        check_assignable(source, schema, uri=uri, filled=optional)
+        check_assignable(source, schema, uri=uri, filled=schema.names if nulls else optional)
         for c in identities:
             if c.name in present and not c.explicit and not rewrite:
                 raise SchemaMismatchError(

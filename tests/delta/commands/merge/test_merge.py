@@ -412,6 +412,20 @@ def test_append_only_table_accepts_inserts() -> None:
         t.merge(SOURCE, "key = k").when_matched_delete().execute()
 
 
+@pytest.mark.parametrize("constraint", [None, "key <> 'z'"])
+def test_insert_without_a_required_column_fails_only_for_rows(constraint: str | None) -> None:
+    """The clause was an error even if it inserted nothing."""
+    t = letters()
+    trilake.alter(t.uri).set_not_null("value")
+    if constraint is not None:
+        trilake.alter(t.uri).add_constraint("c", constraint)
+    merge = trilake.open(t.uri).merge(SOURCE, "key = k").when_matched_update({"value": "v"})
+    merge.when_not_matched_insert({"key": "k"}, "v > 0").execute()
+    assert pairs(t) == [("a", -1), ("b", 0), ("c", 3), ("d", 4)]
+    with pytest.raises(ConstraintViolatedError, match="NOT NULL constraint violated for column: value"):
+        trilake.open(t.uri).merge(SOURCE, "key = k").when_not_matched_insert({"key": "k"}).execute()
+
+
 # --- nested values ---------------------------------------------------------------------------------------------------
 
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])

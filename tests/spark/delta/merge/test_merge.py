@@ -43,6 +43,7 @@ from trilake.errors import (
 )
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.merge import job as merge_job
+from trilake.spark.delta.merge import run as merge_run
 from trilake.spark.delta.merge import source as merge_source
 
 EVERYTHING = {
@@ -250,6 +251,21 @@ def test_session_enables_schema_evolution(session: SparkSession, tmp_path: Path)
         session.conf.unset("spark.databricks.delta.schema.autoMerge.enabled")
     assert _values(path)[-2:] == [("e", -5, 1), ("f", -6, 1)]
     assert _values(path)[0] == ("a", 2, None)
+
+
+@pytest.mark.parametrize("strategy", merge_run.STRATEGIES)
+def test_insert_without_a_required_column_fails_only_for_rows(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any
+) -> None:
+    """The clause was an error even if it inserted nothing."""
+    monkeypatch.setattr(merge_run, "STRATEGIES", (strategy,))
+    path = _letters(tmp_path)
+    trilake.alter(path).set_not_null("value")
+    merge = DeltaTable.forPath(session, path).merge(_source(session), "key = k").whenMatchedUpdate(set={"value": "v"})
+    merge.whenNotMatchedInsert("v > 0", {"key": "k"}).execute()
+    assert _values(path) == [("a", -1), ("b", 0), ("c", 3), ("d", 4)]
+    with pytest.raises(ConstraintViolatedError, match="NOT NULL constraint violated for column: value"):
+        merge.whenNotMatchedInsert(values={"key": "k"}).execute()
 
 
 def test_rules_that_only_spark_evaluates(session: SparkSession, tmp_path: Path) -> None:

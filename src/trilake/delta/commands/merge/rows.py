@@ -127,6 +127,7 @@ class RowClause:
             query=query,
             now_ms=int(now.timestamp() * 1000),
             rewrite=clause.action == "update",
+            nulls=True,
         )
         return cls(clause, scope, condition, expressions, fields, rules)
 

@@ -70,6 +70,7 @@ class SparkClause:
             spark=True,
             zoned=zoned,
             rewrite=clause.action == "update",
+            nulls=True,
         )
         return cls(number, clause, rules, tuple(f.name for f in fields))
 
