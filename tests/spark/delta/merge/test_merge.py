@@ -253,6 +253,59 @@ def test_session_enables_schema_evolution(session: SparkSession, tmp_path: Path)
     assert _values(path)[0] == ("a", 2, None)
 
 
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        (
+            "WHEN MATCHED AND t.value < 2 THEN DELETE WHEN MATCHED THEN UPDATE SET value = 12 div (t.value - 1)",
+            {"b": 12, "c": 3, "d": 4},
+        ),
+        (
+            "WHEN MATCHED AND t.value > 1 THEN UPDATE SET value = 12 div (t.value - 1) WHEN NOT MATCHED THEN INSERT *",
+            {"a": 1, "b": 12, "c": 3, "d": 4, "e": -5, "f": -6},
+        ),
+        (
+            "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET value = 12 div (t.value - 1)",
+            {"a": 1, "b": 2, "c": 6, "d": 4},
+        ),
+        (
+            "WHEN NOT MATCHED BY SOURCE AND 12 div (value - 1) > 5 THEN UPDATE SET value = 0",
+            {"a": 1, "b": 2, "c": 0, "d": 4},
+        ),
+        (
+            (
+                "WHEN NOT MATCHED BY SOURCE AND t.value > 3 THEN DELETE"
+                " WHEN NOT MATCHED BY SOURCE THEN UPDATE SET value = 12 div (t.value - 4)"
+            ),
+            {"a": 1, "b": 2, "c": -12},
+        ),
+        (
+            (
+                "WHEN MATCHED THEN UPDATE SET value = 12 div (s.value - 3) WHEN NOT MATCHED BY SOURCE AND key = 'c'"
+                " THEN UPDATE SET key = concat(key, '!'), value = 12 div (value - 2)"
+            ),
+            {"a": -3, "b": -4, "c!": 12, "d": 4},
+        ),
+        (
+            (
+                "WHEN NOT MATCHED AND s.value > -6 THEN INSERT (key, value) VALUES (s.key, 12 div (s.value + 6))"
+                " WHEN NOT MATCHED THEN INSERT (value, key) VALUES (12 div (s.value + 5), s.key)"
+            ),
+            {"a": 1, "b": 2, "c": 3, "d": 4, "e": 12, "f": -12},
+        ),
+    ],
+)
+def test_values_are_computed_only_for_the_rows_of_their_clause(
+    sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clauses: str, expected: dict[str, int]
+) -> None:
+    """Divisions failed for rows of other clauses, or of none."""
+    monkeypatch.setattr(merge_run, "STRATEGIES", (merge_run.JoinedRows,))
+    _source(sql).toDF("key", "value").createOrReplaceTempView("lazy_source")
+    path = _letters(tmp_path)
+    sql.sql(f"MERGE INTO delta.`{path}` t USING lazy_source s ON t.key = s.key {clauses}")
+    assert dict(_values(path)) == expected
+
+
 @pytest.mark.parametrize("strategy", merge_run.STRATEGIES)
 def test_insert_without_a_required_column_fails_only_for_rows(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any

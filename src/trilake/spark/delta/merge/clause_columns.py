@@ -22,14 +22,14 @@ from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import read_schema
 from trilake.expr.terms.engine import Query
 from trilake.spark.delta.merge.source import Expr
-from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
+from trilake.spark.delta.merge.tasks import CLAUSE, SOURCE, TaskClause
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, stored
 from trilake.spark.scan.columns import as_column
 from trilake.spark.session.schemas import to_spark
 
-#: Prefix of columns with precomputed expressions.
-_HOISTED = "__trilake_value_"
+#: Prefix of the columns with new values of matched rows.
+_VALUE = "__trilake_value_"
 
 
 @dataclass(frozen=True)
@@ -128,21 +128,15 @@ class Sides:
 class Values:
     """The columns of new rows for clauses that see the same DataFrame."""
 
-    def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause], *, hoist: bool = False) -> None:
-        """Resolve the clauses' expressions in ``frame``; ``hoist`` adds them to it, then the target, as columns, for a
-        join in which their names would be ambiguous."""
-        self.sides, self.clauses, self.frame = sides, clauses, frame
+    def __init__(self, sides: Sides, frame: DataFrame, clauses: Sequence[SparkClause]) -> None:
+        """Resolve the clauses' expressions in ``frame``."""
+        self.sides, self.clauses = sides, clauses
         columns: dict[tuple[int, Path | None], Column] = {}
         for c in clauses:
             if c.clause.condition is not None:
                 columns[c.number, None] = as_column(c.clause.condition)
             columns |= {(c.number, path): as_column(e) for path, e in c.expressions.items()}
-        hoisted = {f"{_HOISTED}{i}": e for i, e in enumerate(columns.values())}
-        fields = frame.select(*(e.alias(n) for n, e in hoisted.items())).schema.fields if hoisted else []
-        if hoist and hoisted:
-            self.frame = frame.withColumns(hoisted)
-            self.sides = replace(sides, target=self.frame)
-            columns = {key: self.frame[n] for key, n in zip(columns, hoisted, strict=True)}
+        fields = frame.select(*(e.alias(str(i)) for i, e in enumerate(columns.values()))).schema.fields
         self.expressions = {key: (e, f.dataType) for (key, e), f in zip(columns.items(), fields, strict=True)}
 
     def choice(self) -> Column:
@@ -155,7 +149,7 @@ class Values:
             column = F.when(condition, c.number) if column is None else column.when(condition, c.number)
         return F.lit(None).cast("int") if column is None else column
 
-    def columns_by_clause(self) -> list[tuple[SparkClause, Mapping[str, Column]]]:
+    def columns_by_clause(self) -> ColumnsByClause:
         return [(c, {name: self.column(c, name) for name in c.columns}) for c in self.clauses]
 
     def column(self, clause: SparkClause, name: str) -> Column:
@@ -199,10 +193,38 @@ def _type_at(type_: T.DataType, path: Path) -> T.DataType:
     return type_
 
 
+#: The new columns of each clause, by name.
+ColumnsByClause = Sequence[tuple[SparkClause, Mapping[str, Column]]]
+
+
+def with_unmatched(
+    rows: DataFrame, sides: Sides, matched: ColumnsByClause, clauses: Sequence[SparkClause], alias: str | None
+) -> tuple[DataFrame, ColumnsByClause]:
+    """Add to joined ``rows``, with their :data:`CLAUSE`, the clauses for rows without a match, whose expressions see
+    only the target's columns: the rows with these, and all columns by clause."""
+    assert sides.target is not None
+    names = dict.fromkeys(name for _, columns in matched for name in columns)
+    computed = {name: f"{_VALUE}{i}" for i, name in enumerate(names)}
+    rows = rows.select(
+        *(sides.target[quote_name(name)] for name in sides.target.columns),
+        *(SOURCE, CLAUSE),
+        *(
+            _by_clause([(c.number, of[name]) for c, of in matched if name in of]).alias(computed[name])
+            for name in names
+        ),
+    )
+    if alias is not None:
+        rows = rows.alias(alias)
+    values = Values(replace(sides, target=rows), rows, clauses)
+    choice = F.when(F.col(SOURCE).isNotNull(), F.col(CLAUSE)).otherwise(values.choice())
+    by_clause = [(c, {name: F.col(computed[name]) for name in columns}) for c, columns in matched]
+    return rows.withColumn(CLAUSE, choice), [*by_clause, *values.columns_by_clause()]
+
+
 def new_rows(
     frame: DataFrame,
     metadata: Metadata,
-    values: Sequence[tuple[SparkClause, Mapping[str, Column]]],
+    values: ColumnsByClause,
     carried: Sequence[Column],
 ) -> DataFrame:
     """The rows for tasks: the clauses' columns with their names in the table, then ``carried``, which must include
@@ -211,15 +233,14 @@ def new_rows(
     for f in metadata.schema.fields:
         assignments = [(c.number, columns_of[f.name]) for c, columns_of in values if f.name in columns_of]
         if assignments:
-            columns.append(_by_clause(assignments, everything=len(assignments) == len(values)).alias(f.name))
+            columns.append(_by_clause(assignments).alias(f.name))
     rows = frame.select(*columns, *carried)
     spark_names = {e.name for c, _ in values if c.rules is not None for e in c.rules.needs_spark}
     return _with_spark_rules(rows, metadata, [c for c, _ in values], spark_names) if spark_names else rows
 
 
-def _by_clause(assignments: Sequence[tuple[int, Column]], *, everything: bool) -> Column:
-    if len(assignments) == 1 and everything:
-        return assignments[0][1]
+def _by_clause(assignments: Sequence[tuple[int, Column]]) -> Column:
+    """The value of each row's clause; no clause's expression is evaluated for another row, where it might fail."""
     column = None
     for number, value in assignments:
         condition = F.col(CLAUSE) == number

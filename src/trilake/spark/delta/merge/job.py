@@ -34,7 +34,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.merge.clause_columns import Sides, SparkClause, Values, new_rows
+from trilake.spark.delta.merge.clause_columns import Sides, SparkClause, Values, new_rows, with_unmatched
 from trilake.spark.delta.merge.source import (
     Expr,
     KeyColumn,
@@ -223,41 +223,32 @@ class MergeJob:
 
     def _change(self, addressed: AddressedRows, count: int) -> MergeOutcome:
         target = addressed.aliased(self.request.alias)
-        unmatched: Values | None = None
-        if self.unmatched:
-            unmatched = Values(self.sides(target), target, self.unmatched, hoist=self._shared_names)
-            target = unmatched.frame
         joined = self.joined(target, count, "left" if self.unmatched else "inner")
         matched = Values(self.sides(target), joined, self.matched)
-        choice = matched.choice()
+        rows = chosen = joined.withColumn(CLAUSE, matched.choice())
         values = matched.columns_by_clause()
-        if unmatched is not None:
-            choice = F.when(self.source[SOURCE].isNotNull(), choice).otherwise(unmatched.choice())
-            values += unmatched.columns_by_clause()
-        rows = joined.withColumn(CLAUSE, choice)
+        if self.unmatched:
+            rows, values = with_unmatched(rows, self.sides(target), values, self.unmatched, self.request.alias)
         if not self.inserts:
             rows = rows.where(F.col(CLAUSE).isNotNull())
         elif self.unmatched:
-            rows = rows.where(F.col(CLAUSE).isNotNull() | self.source[SOURCE].isNotNull())
+            rows = rows.where(F.col(CLAUSE).isNotNull() | F.col(SOURCE).isNotNull())
         task = self._task(RowOrigins.of(self.snapshot, addressed.files), feed=self.feed)
-        carried = [target[FILE], target[ROW], F.col(CLAUSE)]
+        old = rows if self.unmatched else target
+        carried = [old[FILE], old[ROW], F.col(CLAUSE)]
         if self.inserts:
-            carried.append(self.source[SOURCE])
+            carried.append(F.col(SOURCE))
         if self.feed:
             names = self.snapshot.schema.names
-            carried += [target[quote_name(n)].alias(f"{OLD}{i}") for i, n in enumerate(names)]
+            carried += [old[quote_name(n)].alias(f"{OLD}{i}") for i, n in enumerate(names)]
         id_column = self.snapshot.metadata.configuration.get(row_tracking.ID_COLUMN)
         if any(f.name == id_column for f in row_columns(self.snapshot)):
-            carried.append(target[quote_name(str(id_column))].alias(ROW_ID))
+            carried.append(old[quote_name(str(id_column))].alias(ROW_ID))
         frame = new_rows(rows, self.metadata, [(c, columns) for c, columns in values if c.rules is not None], carried)
         outcomes = self._run_over(frame, task)
         if outcomes.clash is not None:
-            raise self._ambiguous(rows, target, outcomes, addressed)
+            raise self._ambiguous(chosen, target, outcomes, addressed)
         return outcomes
-
-    @cached_property
-    def _shared_names(self) -> bool:
-        return bool({n.lower() for n in self.request.source.columns} & {n.lower() for n in self.snapshot.schema.names})
 
     def _ambiguous(
         self, rows: DataFrame, target: DataFrame, outcomes: MergeOutcome, addressed: AddressedRows
