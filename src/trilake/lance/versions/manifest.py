@@ -480,16 +480,21 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
 
 
 def _without_moved(indices: tuple[IndexMetadata, ...]) -> tuple[IndexMetadata, ...]:
-    """Remove from older indices the fragments that a compaction with ``defer_index_remap`` of pylance made.
+    """Remove from older indices the fragments since a compaction with ``defer_index_remap`` of pylance.
 
-    Later commits of pylance name these fragments as covered, but the files of the index have the former addresses.
+    Later commits of pylance name the new fragments as covered, but the files of the index have the former addresses.
+    Its next compaction names those that replace them, and loses their rows.
     """
     note = next((i for i in indices if i.is_note and i.details and i.details.type_url.endswith(_MOVED)), None)
     if note is None:
         return indices
-    made = note.fragment_bitmap or FrozenBitMap()
+    first = min(note.fragment_bitmap or (0,))
     return tuple(
-        replace(i, fragment_bitmap=i.fragment_bitmap - made, moved=i.fragment_bitmap & made)
+        replace(
+            i,
+            fragment_bitmap=FrozenBitMap(id for id in i.fragment_bitmap if id < first),
+            moved=FrozenBitMap(id for id in i.fragment_bitmap if id >= first),
+        )
         if not i.is_note and i.fragment_bitmap is not None and i.dataset_version <= note.dataset_version
         else i
         for i in indices
