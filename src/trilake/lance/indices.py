@@ -288,7 +288,7 @@ class IndicesBuilder:
         snapshot, model = self.dataset.snapshot, self._model(ivf, pq)
         partitions, codes, ids = _read_codes(filenames, dir_path)
         rows = indices.of_fragments(snapshot, np.unique(snapshot.addresses_of(ids) >> np.uint64(32)).tolist())
-        name = index_name or f"{self.column}_idx"
+        name = index_name or indices.default_name(snapshot, self.column, None)
         index = vector_indices.write_index(rows, self.column, name, model, (partitions, codes, ids))
         self.dataset.moved(index_segments.commit(snapshot, name, self.column, [index]))
 

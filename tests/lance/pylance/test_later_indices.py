@@ -297,3 +297,21 @@ def test_index_is_built_from_codes_in_files(tmp_path: Path, how: dict[str, Any],
         builder.load_shuffled_vectors("codes0", str(tmp_path), ivf, pq)
     with pytest.raises(InvalidArgumentError, match="fragment 9 is not"):
         builder.train_ivf(2, fragment_ids=[9])
+
+
+def test_indices_of_other_kinds_keep_their_names(tmp_path: Path) -> None:
+    vectors = pa.array([[float(i)] * 4 for i in range(300)], pa.list_(pa.float32(), 4))
+    dataset = lance.write_dataset(pa.table({"i": range(300), "v": vectors}), tmp_path / "t")
+    for kind in ("BTREE", "BITMAP", "BTREE"):
+        dataset.create_scalar_index("i", kind)
+    dataset.create_scalar_index("i", "ZONEMAP", name="v_idx")
+    for index_type in ("IVF_FLAT", "IVF_SQ"):
+        dataset = dataset.create_index("v", index_type, num_partitions=1, replace=True)
+    names = {"i_idx": "BTree", "i_idx_2": "Bitmap", "v_idx": "ZoneMap", "v_idx_2": "IVF_SQ"}
+    assert {index["name"]: index["type"] for index in dataset.list_indices()} == names
+    dataset.alter_columns({"path": "i", "name": "j"})
+    dataset.add_columns({"i": "j + 1"})
+    dataset.create_scalar_index("i", "BTREE")
+    assert {index["name"]: index["fields"] for index in dataset.list_indices()}["i_idx_3"] == ["i"]
+    with pytest.raises(InvalidArgumentError, match="another column"):
+        dataset.create_scalar_index("i", "BTREE", name="i_idx")

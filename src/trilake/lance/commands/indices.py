@@ -75,6 +75,23 @@ def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> 
             raise IndexExistsError(f"the index {name!r} already exists", help="pass replace=True")
 
 
+def default_name(snapshot: Snapshot, column: str, kind: ScalarKind | None) -> str:
+    """Return ``<column>_idx``, with a number if an index of another column or kind has that name.
+
+    Without a ``kind``, the index is a vector index of any kind.
+    """
+    field = snapshot.view.schema.field(column)
+
+    def would_be_replaced(index: IndexMetadata) -> bool:
+        present = kind_of(snapshot, index).upper()
+        same_kind = present.startswith(("IVF", "VECTOR")) if kind is None else TRAINED.get(present) == kind
+        return index.fields == (field.id,) and (same_kind or present == "UNKNOWN")
+
+    taken = {index.name for index in snapshot.manifest.indices if not would_be_replaced(index)}
+    names = (f"{column}_idx", *(f"{column}_idx_{number}" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name not in taken)
+
+
 def find(snapshot: Snapshot, name: str) -> IndexMetadata:
     """Return the first segment of an index.  Raises ``UnknownIndexError``."""
     return parts(snapshot, name)[0]
@@ -208,7 +225,7 @@ def checked_column(snapshot: Snapshot, column: str, kind: ScalarKind, name: str 
         raise WrongTypeError(f"column must be a column name, got {column!r}")
     column = snapshot.view.schema.spelled(column)
     _indexable(snapshot, column, kind)
-    return column, name or f"{column}_idx"
+    return column, name or default_name(snapshot, column, kind)
 
 
 def of_fragments(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:

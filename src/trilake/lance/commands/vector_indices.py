@@ -16,7 +16,7 @@ from pyroaring import FrozenBitMap
 from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.format_options import check_format
-from trilake.lance.commands.indices import check_name, described, file_version
+from trilake.lance.commands.indices import check_name, default_name, described, file_version
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
@@ -161,7 +161,7 @@ def plan_index(
     words = None if pq_codebook is None else _words(pq_codebook, num_sub_vectors, size, 1 << num_bits)
     return VectorIndexPlan(
         column,
-        name or f"{column}_idx",
+        name or default_name(snapshot, column, None),
         distance,
         size,
         int(num_partitions),

@@ -42,7 +42,8 @@ class DatasetIndices(DatasetPart[D]):
         column: name of the column; ``"struct.field"`` is a nested field.
         index_type: ``"BTREE"``; in datasets of 2.x also ``"BITMAP"``, ``"ZONEMAP"`` and, for lists, ``"LABEL_LIST"``,
             in any case; or an ``IndexConfig``.
-        name: name of the index, by default derived from the column.
+        name: name of the index, by default ``<column>_idx``, with a number if an index of another column or kind has
+            that name.
         replace: whether to replace an index of that name.
         train: whether to index the rows now; otherwise ``optimize.optimize_indices`` indexes them later.
         later: options of newer pylance releases; raises for unsupported ones.
