@@ -63,11 +63,28 @@ def test_struct_fields_are_matched_by_name(change: Any) -> None:
         ({"a": 5}, "has no field b, which the column has"),
     ],
 )
-def test_structs_with_other_fields_are_rejected(change: Any, column: str, value: dict[str, Any], problem: str) -> None:
+def test_structs_with_other_fields_are_rejected_or_filled(
+    change: Any, column: str, value: dict[str, Any], problem: str
+) -> None:
     old = nested(PAIR, {"a": 1, "b": "x"})
     ds = begun(old, nulls="zero")
     struct = pa.struct([(n, pa.string() if n in "bB" else pa.int64()) for n in value])
     rows = old.set_column(old.schema.get_field_index(column), column, nested(struct, value)[column])
+    if change is append and value == {"a": 5}:
+        change(ds, rows)
+        filled: Any = {"a": 5, "b": None}
+        assert rows_of(lance.dataset(ds.uri))[-1][column] == (filled if column == "s" else [filled])
+        return
     with pytest.raises(SchemaMismatchError, match=rf"the struct for column {column}.* {problem}"):
         change(ds, rows)
     assert rows_of(lance.dataset(ds.uri)) == old.to_pylist()
+
+
+def test_appended_structs_must_have_required_fields() -> None:
+    required = pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.string(), nullable=False)])
+    ds = begun(nested(required, {"a": 1, "b": "x"}))
+    with pytest.raises(SchemaMismatchError, match="non-nullable"):
+        append(ds, nested(pa.struct([("a", pa.int64())]), {"a": 5}))
+    legacy = begun(nested(PAIR, {"a": 1, "b": "x"}), data_storage_version="legacy", nulls="zero")
+    with pytest.raises(SchemaMismatchError, match="has no field b"):
+        append(legacy, nested(pa.struct([("a", pa.int64())]), {"a": 5}))

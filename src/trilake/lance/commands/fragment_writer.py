@@ -134,6 +134,7 @@ class Target:
     nulls: null policy for columns without companions.
     extend: whether dictionaries of the legacy format may grow; only for new datasets.
     folded: whether the input rows lack the companions, which are then computed.
+    fill: whether fields that structs of the input rows lack are null.
     """
 
     def __init__(
@@ -144,13 +145,14 @@ class Target:
         nulls: NullPolicy = "error",
         extend: bool = False,
         folded: bool = True,
+        fill: bool = False,
     ) -> None:
         version.check_types(schema)
         self.view, self.version = View(schema, folded), version
         #: The stored schema with all dictionary values written so far.
         self.schema = schema
         self.extend = extend
-        self._zero = nulls == "zero"
+        self._zero, self._fill = nulls == "zero", fill
 
     @classmethod
     def new(
@@ -168,14 +170,14 @@ class Target:
     ) -> Target:
         """Return the target of rows appended to a dataset.
 
-        In files of 2.x, nullable columns that ``names`` lacks are omitted.
+        In files of 2.x, nullable columns that ``names`` lacks are omitted, and fields that structs lack are null.
         """
         column_names = {f.name for f in schema.fields}
         if not version.is_first and names and column_names.issuperset(names):
             missing = [f for f in schema.fields if f.name not in names]
             if missing and all(f.nullable for f in missing):
                 schema = schema.project([f"`{f.name}`" for f in schema.fields if f.name in names])
-        return cls(schema, version, nulls=nulls)
+        return cls(schema, version, nulls=nulls, fill=not version.is_first)
 
     def runs(self) -> list[LanceSchema]:
         """Return the columns of each data file.
@@ -219,7 +221,8 @@ class Target:
             )
         for one, field in zip(schema, self.view.schema.fields, strict=True):
             array = storage_array(stored_array(field, batch.column(names.index(one.name))))
-            arrays.append(fitted(array, one, f"cannot cast {array.type} to {one.type}", "cast the column"))
+            problem = f"cannot cast {array.type} to {one.type}"
+            arrays.append(fitted(array, one, problem, "cast the column", fill=self._fill))
         return pa.RecordBatch.from_arrays(arrays, schema=_open(schema))
 
     def blank(self, rows: int) -> pa.RecordBatch:
@@ -235,25 +238,30 @@ class Target:
         return self.view.folded and self.version.is_first
 
 
-def fitted(array: pa.Array, one: pa.Field, problem: str, help: str = "") -> pa.Array:
-    """Cast an array to the type of a column.  Raises ``RowsDoNotFitError`` with a description of the problem."""
+def fitted(array: pa.Array, one: pa.Field, problem: str, help: str = "", *, fill: bool = False) -> pa.Array:
+    """Cast an array to the type of a column; with ``fill``, fields that structs lack become null.
+
+    Raises ``RowsDoNotFitError`` with a description of the problem.
+    """
     if array.type == one.type:
         return array
-    check_fields(array.type, one)
+    check_fields(array.type, one, fill=fill)
     try:
         if pa.types.is_dictionary(one.type) and not pa.types.is_dictionary(array.type):
             array = array.cast(one.type.value_type).dictionary_encode()
         return array.cast(one.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as e:
         raise RowsDoNotFitError(f"{problem}: {e}", help=help, column=one.name) from e
 
 
-def check_fields(source: pa.DataType, one: pa.Field) -> None:
+def check_fields(source: pa.DataType, one: pa.Field, *, fill: bool = False) -> None:
     """Raise ``RowsDoNotFitError`` if structs at any depth do not have the column's fields, or a cast loses data.
+
+    With ``fill``, they may lack some fields.
 
     Arrow casts numbers to booleans and timestamps to dates without an error.
     """
-    problem = field_problem(source, one.type, one.name)
+    problem = field_problem(source, one.type, one.name, fill=fill)
     if problem is not None:
         raise RowsDoNotFitError(problem, help="rename the fields to match the dataset", column=one.name)
     if _forgets(source, one.type):
