@@ -512,3 +512,66 @@ def test_fields_added_to_structs_are_read(tmp_path: Path) -> None:
     same()
     pylance.dataset(uri).drop_columns(["s.a"])
     same()
+
+
+def _with_new_field(lance: Any) -> Any:
+    @lance.batch_udf(output_schema=pa.schema([("s", pa.struct([("b", pa.int64())]))]))
+    def struct(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"s": pa.StructArray.from_arrays([batch["id"]], ["b"])})
+
+    return struct
+
+
+def _merge_new_field(ds: ours.LanceDataset) -> None:
+    merged = [fragment.merge_columns(_with_new_field(ours), ["id"]) for fragment in ds.get_fragments()]
+    operation = ours.LanceOperation.Merge([fragment for fragment, _ in merged], merged[0][1])
+    ours.LanceDataset.commit(ds, operation, read_version=ds.version)
+
+
+NEW_FIELDS: dict[str, Any] = {
+    "null": lambda ds: ds.add_columns(pa.field("s", pa.struct([("b", pa.int64())]))),
+    "null, deep": lambda ds: ds.add_columns(
+        pa.schema([("s", pa.struct([("n", pa.struct([("y", pa.int64())])), ("b", pa.int64())])), ("z", pa.int8())])
+    ),
+    "null, in a list": lambda ds: ds.add_columns(
+        pa.schema([("l", pa.list_(pa.struct([("r", pa.string())]))), ("s", pa.struct([("b", pa.int64())]))])
+    ),
+    "rows": lambda ds: ds.add_columns(pa.table({"s": [{"b": 1}, None, {"b": 3}, {"b": 4}]}).to_reader()),
+    "function": lambda ds: ds.add_columns(_with_new_field(ours), read_columns=["id"]),
+    "fragments": _merge_new_field,
+}
+
+
+@pytest.mark.parametrize("kind", NEW_FIELDS)
+def test_fields_are_added_to_structs(kind: str, tmp_path: Path) -> None:
+    uri, structs = str(tmp_path / "t"), [{"a": 1, "n": {"x": 1}}, None, {"a": None, "n": None}, {"a": 4, "n": None}]
+    rows = pa.table({"id": range(4), "s": structs, "l": [[{"q": 1}], None, [], [{"q": 4}, None]]})
+    ours.write_dataset(rows, uri, max_rows_per_file=3)
+    NEW_FIELDS[kind](ours.dataset(uri))
+    for step in None, lambda ds: ds.insert(ds.to_table()), lambda ds: ds.optimize.compact_files():
+        for side in (ours, pylance) if step else ():
+            step(side.dataset(uri))
+        mine, theirs = ours.dataset(uri), pylance.dataset(uri)
+        assert mine.schema == theirs.schema
+        assert mine.to_table().to_pylist() == theirs.to_table().to_pylist()
+        assert mine.to_table(["id"], filter="s.b > 0") == theirs.to_table(["id"], filter="s.b > 0")
+    added = {"null": None, "null, deep": None, "null, in a list": None, "rows": 3}.get(kind, 2)
+    assert ours.dataset(uri).take([2])["s"].to_pylist()[0]["b"] == added
+    assert [f.code for f in trilake.verify(uri).findings] == []
+
+
+def test_fields_that_cannot_be_added_to_structs(tmp_path: Path) -> None:
+    rows = pa.table({"s": [{"a": 1}], "l": [[{"q": 1}]]})
+    ds = ours.write_dataset(rows, tmp_path / "t")
+    for field, message in (
+        (pa.field("s", pa.struct([("a", pa.string())])), "column 's.a' already exists"),
+        (pa.field("s", pa.string()), "column 's' already exists"),
+        (pa.field("s", pa.struct([pa.field("b", pa.string(), nullable=False)])), "must be nullable"),
+    ):
+        with pytest.raises(trilake.errors.InvalidArgumentError, match=message):
+            ds.add_columns(field)
+    with pytest.raises(trilake.errors.InvalidArgumentError, match="only be added without values"):
+        ds.add_columns(pa.table({"l": [[{"r": 1}]]}).to_reader())
+    old = ours.write_dataset(rows, tmp_path / "old", data_storage_version="2.1")
+    with pytest.raises(trilake.errors.InvalidArgumentError, match="column 's' already exists"):
+        old.add_columns(pa.field("s", pa.struct([("b", pa.int64())])))

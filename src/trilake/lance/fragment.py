@@ -522,9 +522,7 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
         self, values: commands.Values, new_schema: pa.Schema, names: Sequence[str] | None, nulls: NullPolicy
     ) -> tuple[FragmentMetadata, LanceSchema]:
         snapshot = self._ds.snapshot
-        commands.check_new(snapshot.manifest.schema, new_schema.names)
-        version, first_id = snapshot.manifest.storage_version, commands.next_field_id(snapshot.manifest)
-        target = Target.new(new_schema, version, nulls=nulls, first_id=first_id)
+        target = commands.new_columns(snapshot, new_schema, nulls)
         selection = Selection.of(snapshot.view, names)
 
         def of_read(batch: pa.RecordBatch) -> pa.RecordBatch:

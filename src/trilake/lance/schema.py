@@ -82,6 +82,5 @@ class LanceSchema:
         return exact if exact is not None or not alike else LanceField(alike[0])
 
     def with_columns(self, more: file_schema.LanceSchema) -> LanceSchema:
-        """Append columns."""
-        schema = self.stored
-        return LanceSchema(file_schema.LanceSchema((*schema.fields, *more.fields), schema.metadata))
+        """Append columns, or fields of structs."""
+        return LanceSchema(self.stored.merged(more)[0])

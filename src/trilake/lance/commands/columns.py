@@ -25,6 +25,8 @@ from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.storage_version import NESTED_COLUMNS
+from trilake.lance.file.types import LISTS
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, one_array, one_batch
 from trilake.lance.scan.parse_sql import expression_of
 from trilake.lance.scan.snapshot import Snapshot
@@ -117,11 +119,27 @@ def check_new(schema: LanceSchema, names: Iterable[str]) -> None:
         )
 
 
-def _merged(snapshot: Snapshot, added: LanceSchema) -> LanceSchema:
+def new_columns(snapshot: Snapshot, schema: pa.Schema, nulls: NullPolicy) -> Target:
+    """Return the target of columns to add, which may be fields of existing structs.  Raises ``ColumnExistsError``."""
+    version, current = snapshot.manifest.storage_version, snapshot.manifest.schema
+    target = Target.new(schema, version, nulls=nulls, first_id=next_field_id(snapshot.manifest))
+    _, own = _merged(snapshot, target.view.whole)
+    if own.field_ids == target.view.whole.field_ids:
+        return target
+    if any(f.logical_type in LISTS and current.by_id(f.id) for f in own.walk()):
+        raise InvalidArgumentError("fields within lists can only be added without values", help="pass a pa.field")
+    return Target(own, version, nulls=nulls, extend=True)
+
+
+def _merged(snapshot: Snapshot, added: LanceSchema) -> tuple[LanceSchema, LanceSchema]:
+    """Return the schema with added columns, and the added columns with their final ids.
+
+    From version 2.2, columns may be fields of existing structs.  Raises ``ColumnExistsError``.
+    """
     whole = snapshot.manifest.schema
-    check_new(whole, added.names)
-    schema = LanceSchema((*whole.fields, *added.fields), whole.metadata)
-    return schema.with_dictionaries({**whole.dictionaries, **added.dictionaries})
+    if snapshot.manifest.storage_version < NESTED_COLUMNS:
+        check_new(whole, added.names)
+    return whole.merged(added)
 
 
 def add_columns(
@@ -143,9 +161,7 @@ def add_columns(
     """
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
-        version = current.manifest.storage_version
-        target = Target.new(schema, version, nulls=nulls, first_id=next_field_id(current.manifest))
-        _merged(current, target.view.whole)
+        target = new_columns(current, schema, nulls)
         columns = current.view.columns(read)
         fragments = []
         for reader in current.readers:
@@ -153,7 +169,7 @@ def add_columns(
             written.append(replace(fragment, files=fragment.files[-1:]))
             fragments.append(fragment)
         check()
-        return op.Merge(tuple(fragments), _merged(current, target.schema))
+        return op.Merge(tuple(fragments), _merged(current, target.schema)[0])
 
     return replanned_with_files(snapshot, make, USUAL if repeatable else Retries(0))
 
@@ -202,10 +218,10 @@ def add_null_columns(snapshot: Snapshot, schema: pa.Schema) -> Snapshot:
     """Add columns of nulls; no file is written."""
 
     def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
-        if not all(f.nullable for f in schema):
+        merged, own = _merged(current, LanceSchema.from_arrow(schema, next_field_id(current.manifest)))
+        if not all(f.nullable for f in own.walk() if current.manifest.schema.by_id(f.id) is None):
             raise InvalidArgumentError("a column without values must be nullable")
-        added = LanceSchema.from_arrow(schema, next_field_id(current.manifest))
-        return op.Merge(current.manifest.fragments, _merged(current, added))
+        return op.Merge(current.manifest.fragments, merged)
 
     return replanned_with_files(snapshot, make)
 
@@ -246,6 +262,7 @@ def merge(
     key types differ or a null would be lost.
     """
     values, schema = join_values(snapshot, data, left_on, right_on)
+    check_new(snapshot.manifest.schema, schema.names)
     if is_id(snapshot, left_on):  # ids are only valid in this version
         return add_columns(snapshot, schema, (), values, nulls=nulls, repeatable=False, places=(left_on,))
     return add_columns(snapshot, schema, [left_on], values, nulls=nulls)

@@ -25,7 +25,7 @@ from trilake.errors import (
     UnsupportedProtocolError,
 )
 from trilake.lance.file import extensions, types
-from trilake.lance.file.errors import UnknownColumnError
+from trilake.lance.file.errors import ColumnExistsError, UnknownColumnError
 from trilake.lance.file.types import (
     ARROW_JSON,
     DESCRIPTION,
@@ -393,6 +393,15 @@ class LanceSchema:
         fields = (f.keep(exact) for f in self.fields)
         return replace(self, fields=tuple(f for f in fields if f is not None))
 
+    def merged(self, added: LanceSchema) -> tuple[LanceSchema, LanceSchema]:
+        """Add columns, or fields of existing structs and lists; also returns these with the ids of existing parents.
+
+        Raises ``ColumnExistsError``.
+        """
+        fields, own = _placed(self.fields, added.fields, NO_PARENT)
+        whole = LanceSchema(fields, self.metadata)
+        return whole.with_dictionaries({**self.dictionaries, **added.dictionaries}), replace(added, fields=own)
+
     def with_dictionaries(self, dictionaries: Mapping[int, pa.Array]) -> LanceSchema:
         """Return the schema with those of the dictionaries that belong to its fields."""
         ids = set(self.field_ids) if dictionaries else ()
@@ -417,6 +426,33 @@ class LanceSchema:
 
 _NAME = r"`[^`]+`|[^.`]+"
 _QUOTED_PATH = re.compile(rf"(?:{_NAME})(?:\.(?:{_NAME}))*")
+
+
+def _placed(
+    existing: Sequence[Field], added: Sequence[Field], parent: int, path: str = ""
+) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    """Add fields, also to existing structs and lists; returns all fields, and the added ones below existing parents.
+
+    Raises ``ColumnExistsError``.
+    """
+    merged, below = {f.name: f for f in existing}, []
+    for new in added:
+        old, name = merged.get(new.name), path + new.name
+        if old is None:
+            own = merged[new.name] = replace(new, parent_id=parent)
+        elif not old.is_column and old.logical_type == new.logical_type != "map":
+            inner = new.children
+            if new.logical_type in types.LISTS:
+                inner = tuple(replace(item, name=old.children[0].name) for item in inner)
+            children, inside = _placed(old.children, inner, old.id, f"{name}.")
+            merged[new.name] = replace(old, children=children)
+            own = replace(new, id=old.id, parent_id=old.parent_id, children=inside)
+        else:
+            raise ColumnExistsError(
+                f"column {name!r} already exists", help="rename the new column, or drop the old one", column=name
+            )
+        below.append(own)
+    return tuple(merged.values()), tuple(below)
 
 
 def _names_of(path: str) -> list[str]:

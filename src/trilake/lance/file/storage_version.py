@@ -66,6 +66,8 @@ class StorageVersion:
 
 FIRST = StorageVersion(0, 1)
 STABLE = StorageVersion(2, 2)
+#: The first version in which fields of existing structs can be added.
+NESTED_COLUMNS = StorageVersion(2, 2)
 #: The default version to write.
 DEFAULT = STABLE
 #: Versions that can be written, and versions that can be read.

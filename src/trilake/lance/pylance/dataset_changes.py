@@ -177,7 +177,8 @@ class DatasetChanges(DatasetPart[D]):
         ----------
         transforms: SQL expressions by column name; or a function of record batches (its output schema is the attribute
             ``output_schema`` or that of its first result); or rows in dataset order; or a field, fields or schema of
-            null columns, for which no files are written.
+            null columns, for which no files are written.  From format version 2.2, columns may be new fields of
+            existing structs: ``pa.field("s", pa.struct([("b", pa.int64())]))`` adds ``s.b``.
         read_columns: columns to pass to the function, by default all.
         reader_schema: schema of rows passed as an iterable.
         batch_size: maximum number of rows per call of the function, by default those of a row group.

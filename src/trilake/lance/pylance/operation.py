@@ -198,6 +198,8 @@ class LanceOperation(metaclass=_Operations):
             if base is None:
                 raise InvalidArgumentError("the dataset does not exist: nothing to merge with")
             fragments = _entries(self.fragments)
+            if isinstance(self.schema, LanceSchema) and _adds_nested(self.schema.stored, base.schema):
+                return op.Merge(fragments, self.schema.stored)
             return op.Merge(fragments, with_ids(_arrow(self.schema), base, _ids(fragments)))
 
     @dataclass
@@ -512,6 +514,13 @@ def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> StoredSchema:
         mask = masks.get(one.name)
         fields += [field] if mask is None or mask.name in schema.names else [field, mask]
     return StoredSchema(tuple(fields), dict(schema.metadata or {})).with_dictionaries(base.schema.dictionaries)
+
+
+def _adds_nested(schema: StoredSchema, base: StoredSchema) -> bool:
+    """Whether a schema with field ids adds fields to existing structs or lists."""
+    parents = {f.parent_id for f in schema.walk() if base.by_id(f.id) is None}
+    named = [(base.by_id(id), schema.by_id(id)) for id in parents]
+    return any(old is not None and new is not None and old.name == new.name for old, new in named)
 
 
 def _projected(target: StoredSchema, previous: StoredSchema) -> StoredSchema:
