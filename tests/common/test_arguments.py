@@ -255,7 +255,7 @@ def test_transaction_accepts_a_location(table: str) -> None:
     [
         (ANY.open, {"to_arrow", "merge", "uri", "version"}, {"log"}),
         (lambda t: ANY.open(t).merge(ROWS, "target.a = source.a"), {"execute"}, {"known", "log", "request", "source"}),
-        (ANY.alter, {"add_columns"}, {"find_violation", "judge", "log", "run", "runtime", "zoned"}),
+        (ANY.alter, {"add_columns"}, {"find_violation", "judge", "lenient", "log", "run", "runtime", "zoned"}),
     ],
     ids=["table", "merge", "alter"],
 )

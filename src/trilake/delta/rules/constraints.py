@@ -27,6 +27,7 @@ from trilake.delta.protocol.schema import (
     fields_in,
     parts,
 )
+from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.row_text import describe_row, row_at, shorten_string
 from trilake.errors import (
     ConstraintViolatedError,
@@ -138,14 +139,21 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
     return tuple(checks)
 
 
-def checks_in_zone(checks: Iterable[Check], schema: StructType) -> tuple[Check, ...]:
-    """The checks for a session outside UTC: Spark evaluates those that may depend on the time zone."""
-    return tuple(
-        replace(c, condition=None, filter=None)
-        if c.condition is not None and may_depend_on_zone(c.sql, schema, c.condition.columns)
-        else c
-        for c in checks
-    )
+def checks_in_session(
+    checks: Iterable[Check], schema: StructType, *, zoned: bool, lenient: bool = False
+) -> tuple[Check, ...]:
+    """The checks for a Spark session, which evaluates those that may differ: for one outside UTC (``zoned``), those
+    that may depend on the time zone; for one without ANSI mode (``lenient``), all but comparisons with constants."""
+    unknown = {c.name for c in identity_columns(schema)}  # to Spark, which cannot evaluate checks on them
+
+    def differs(check: Check) -> bool:
+        if check.condition is None:
+            return False
+        if lenient and check.filter is None and unknown.isdisjoint(check.condition.columns):
+            return True
+        return zoned and may_depend_on_zone(check.sql, schema, check.condition.columns)
+
+    return tuple(replace(c, condition=None, filter=None) if differs(c) else c for c in checks)
 
 
 def _invariant(path: tuple[str, ...], field: StructField, schema: StructType, now: dt.datetime) -> Check:

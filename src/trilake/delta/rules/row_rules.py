@@ -27,7 +27,7 @@ from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, 
 from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.constraints import (
     Check,
-    checks_in_zone,
+    checks_in_session,
     may_depend_on_zone,
     reject_false,
     table_checks,
@@ -96,6 +96,7 @@ class RowRules:
         now_ms: int,
         spark: bool = False,
         zoned: bool = False,
+        lenient: bool = False,
         rewrite: bool = False,
         nulls: bool = False,
     ) -> RowRules:
@@ -106,6 +107,8 @@ class RowRules:
         now_ms: ms since the epoch, for ``current_timestamp()`` in a default.
         spark: whether Spark can compute what DuckDB cannot (:meth:`spark_stages`).
         zoned: whether Spark's session time zone differs from UTC: Spark then computes all that may depend on it.
+        lenient: whether Spark's session is without ANSI mode, so that casts and arithmetic do not fail: Spark then
+            computes generated columns and all checks but comparisons with constants.
         rewrite: whether existing rows are rewritten, as by an update: only nulls then get identity values.
         nulls: whether a column that is missing in ``source`` is null even if it must not be, so that only rows fail.
 
@@ -132,8 +135,8 @@ class RowRules:
                     condition="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
                 )
         checks = table_checks(metadata.configuration, schema, now)
-        if zoned:
-            generated, checks = _in_zone(generated, schema), checks_in_zone(checks, schema)
+        generated = _in_session(generated, schema, zoned=zoned, lenient=lenient)
+        checks = checks_in_session(checks, schema, zoned=zoned, lenient=lenient)
         defaults: dict[str, pa.Scalar] = {}
         needs_spark: list[SparkExpression] = []
         for name, sql in default_sql.items():
@@ -378,15 +381,17 @@ def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict
     return [conditions] if not renamed else [renamed, nulled, conditions, dict(zip(emptied, renamed, strict=True))]
 
 
-def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tuple[GeneratedColumn, ...]:
-    """The generated columns; Spark computes those that may depend on its session time zone."""
-    return tuple(
-        replace(g, expression=None)
-        if g.expression is not None
-        and may_depend_on_zone(g.sql, schema, g.expression.columns, schema.field(g.name).type)
-        else g
-        for g in generated
-    )
+def _in_session(
+    generated: tuple[GeneratedColumn, ...], schema: StructType, *, zoned: bool, lenient: bool = False
+) -> tuple[GeneratedColumn, ...]:
+    """The generated columns; Spark computes those that may differ in its session."""
+
+    def differs(g: GeneratedColumn) -> bool:
+        if g.expression is None:
+            return False
+        return lenient or (zoned and may_depend_on_zone(g.sql, schema, g.expression.columns, schema.field(g.name).type))
+
+    return tuple(replace(g, expression=None) if differs(g) else g for g in generated)
 
 
 def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) -> tuple[str, ...]:
@@ -394,9 +399,11 @@ def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) 
     schema = metadata.schema
     checks, generated = table_checks(metadata.configuration, schema, now), generated_columns(schema, now)
     affected = [
-        f"{c.kind} {c.name}" for c, there in zip(checks, checks_in_zone(checks, schema), strict=True) if c != there
+        f"{c.kind} {c.name}"
+        for c, there in zip(checks, checks_in_session(checks, schema, zoned=True), strict=True)
+        if c != there
     ]
-    pairs = zip(generated, _in_zone(generated, schema), strict=True)
+    pairs = zip(generated, _in_session(generated, schema, zoned=True), strict=True)
     affected += [f"generated column {g.name}" for g, there in pairs if g != there]
     for f in schema.fields:
         source_field, sql = source.find(f.name), default_expression(f)

@@ -31,7 +31,7 @@ from trilake.spark.delta.names.catalogue import existing_delta_table, parts_of, 
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.reading.read import explain_read, read_dataframe, violation_finder
 from trilake.spark.delta.row_changes import delete_rows, update_rows
-from trilake.spark.delta.settings import session_log
+from trilake.spark.delta.settings import is_ansi, session_log
 from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.live_frames.frames import following
 from trilake.spark.live_frames.versions import ReadVersion, version_to_read
@@ -640,8 +640,13 @@ class DeltaTable:
 
     def _alter(self) -> Alter:
         finder = violation_finder(self._spark, self._path, self._options)
-        zoned = not is_utc(self._spark)
-        return Alter(self._log(), find_violation=finder, zoned=zoned, run=SparkRunner(self._spark, width=1))
+        return Alter(
+            self._log(),
+            find_violation=finder,
+            zoned=not is_utc(self._spark),
+            lenient=not is_ansi(self._spark),
+            run=SparkRunner(self._spark, width=1),
+        )
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

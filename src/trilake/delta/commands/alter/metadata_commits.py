@@ -57,7 +57,7 @@ from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.table_features.checkpoint_protection import KEY as CHECKPOINT_PROTECTION
-from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
+from trilake.delta.rules.constraints import checks_in_session, parse_check, verify_checks
 from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
 from trilake.delta.rules.iceberg_compat import check_compatible, check_old_files
 from trilake.delta.scan.read import read_tasks
@@ -90,13 +90,15 @@ class MetadataCommits(PublicNames):
         *,
         find_violation: FindViolation | None = None,
         zoned: bool = False,
+        lenient: bool = False,
         run: Runner = run_here,
         judge_default: JudgeDefault | None = None,
         commits_always: bool = False,
         defaults_by_feature: bool = False,
     ) -> None:
         self.log, self.runtime, self.run = log, log.engine.runtime, run
-        self.find_violation, self.zoned, self.judge = find_violation, zoned, judge_default
+        self.find_violation, self.judge = find_violation, judge_default
+        self.zoned, self.lenient = zoned, lenient
         self.commits_always, self.defaults_by_feature = commits_always, defaults_by_feature
 
     def _head(self) -> Head:
@@ -165,8 +167,7 @@ class MetadataCommits(PublicNames):
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.sql})"
         check = parse_check(condition.kind, condition.name, condition.sql, snapshot.schema, self.runtime.now())
-        if self.zoned:
-            [check] = checks_in_zone([check], snapshot.schema)
+        [check] = checks_in_session([check], snapshot.schema, zoned=self.zoned, lenient=self.lenient)
         if check.condition is None:
             if self.find_violation is None:
                 raise UnsupportedExpressionError(

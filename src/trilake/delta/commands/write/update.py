@@ -56,7 +56,9 @@ from trilake.storage.base import Store
 _CHUNK = 1 << 17
 
 
-def update_rules(snapshot: Snapshot, columns: StructType, *, spark: bool = False, zoned: bool = False) -> RowRules:
+def update_rules(
+    snapshot: Snapshot, columns: StructType, *, spark: bool = False, zoned: bool = False, lenient: bool = False
+) -> RowRules:
     """The rules for rewritten rows with new values; ``columns`` are the columns of the rows."""
     return RowRules.of(
         snapshot.metadata,
@@ -66,6 +68,7 @@ def update_rules(snapshot: Snapshot, columns: StructType, *, spark: bool = False
         now_ms=snapshot.engine.runtime.clock_ms(),
         spark=spark,
         zoned=zoned,
+        lenient=lenient,
         rewrite=True,
     )
 

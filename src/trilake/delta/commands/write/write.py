@@ -108,15 +108,17 @@ def plan_write(
     *,
     spark: bool = False,
     zoned: bool = False,
+    lenient: bool = False,
     arrow: bool = False,
     seen: Head | None = None,
 ) -> WritePlan:
     """Inspect the table, if it exists, and plan its new files.
 
-    ``spark`` means that the rows come from Spark, which can compute what DuckDB cannot, and ``zoned`` that its session
-    time zone differs from UTC; ``arrow`` means that they come from Arrow, which has no variants.  ``seen`` is the table
-    if it was read already: the rows are for that version.  Raises ``TableExistsError``, ``TableNotFoundError`` if the
-    table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
+    ``spark`` means that the rows come from Spark, which can compute what DuckDB cannot, ``zoned`` that its session time
+    zone differs from UTC, and ``lenient`` that it is without ANSI mode; ``arrow`` means that the rows come from Arrow,
+    which has no variants.  ``seen`` is the table if it was read already: the rows are for that version.  Raises
+    ``TableExistsError``, ``TableNotFoundError`` if the table must exist, ``SchemaMismatchError``,
+    ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime, uri = log.engine.runtime, log.store.uri
     try:
@@ -159,6 +161,7 @@ def plan_write(
             now_ms=runtime.clock_ms(),
             spark=spark,
             zoned=zoned,
+            lenient=lenient,
         )
         if not request.fills_absent:
             check_partitions_given(rules, metadata, uri)

@@ -52,6 +52,7 @@ class SparkClause:
         query: Query,
         now_ms: int,
         zoned: bool,
+        lenient: bool,
     ) -> SparkClause:
         if clause.action == "delete":
             return cls(number, clause, None)
@@ -69,6 +70,7 @@ class SparkClause:
             now_ms=now_ms,
             spark=True,
             zoned=zoned,
+            lenient=lenient,
             rewrite=clause.action == "update",
             nulls=True,
         )

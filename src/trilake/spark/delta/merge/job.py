@@ -46,7 +46,7 @@ from trilake.spark.delta.merge.source import (
 )
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
-from trilake.spark.delta.settings import AUTO_MERGE, session_widening
+from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, session_widening
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
 from trilake.spark.scan.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
@@ -94,6 +94,7 @@ class MergeJob:
                 query=snapshot.engine.query,
                 now_ms=self.started,
                 zoned=not is_utc(spark),
+                lenient=not is_ansi(spark),
             )
             for i, c in enumerate(request.clauses)
         ]
