@@ -575,3 +575,36 @@ def test_fields_that_cannot_be_added_to_structs(tmp_path: Path) -> None:
     old = ours.write_dataset(rows, tmp_path / "old", data_storage_version="2.1")
     with pytest.raises(trilake.errors.InvalidArgumentError, match="column 's' already exists"):
         old.add_columns(pa.field("s", pa.struct([("b", pa.int64())])))
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_fields_of_structs_are_cast_as_by_pylance(version: str, tmp_path: Path) -> None:
+    structs = [{"a": 1, "n": {"x": 1, "y": "p"}}, None, {"a": None, "n": None}, {"a": 3, "n": {"x": None, "y": None}}]
+    rows = pa.table({"id": range(4), "s": structs})
+    casts = [{"path": "s.a", "name": "b", "data_type": pa.int32()}, {"path": "s.n.x", "data_type": pa.int16()}]
+    for name, side in SIDES.items():
+        side.write_dataset(rows, tmp_path / name, max_rows_per_file=3, data_storage_version=version)
+        side.dataset(tmp_path / name).alter_columns(*casts)
+    pylance.dataset(tmp_path / "trilake").delete("id = 0")
+    ours.dataset(tmp_path / "pylance").delete("id = 0")
+    for compacted in (False, True):
+        found = []
+        for name, side in SIDES.items():
+            if compacted:
+                side.dataset(tmp_path / name).optimize.compact_files()
+            found += [reader.dataset(tmp_path / name).to_table() for reader in SIDES.values()]
+        assert all(table.schema == found[0].schema for table in found)
+        assert found[0].schema.field("s").type.field(0) == pa.field("b", pa.int32())
+        assert all(table.to_pylist() == found[0].to_pylist() for table in found)
+    assert [f.code for f in trilake.verify(tmp_path / "trilake").findings] == []
+
+
+def test_casts_of_fields_that_fail(tmp_path: Path) -> None:
+    ds = ours.write_dataset(pa.table({"s": [{"a": "x"}], "l": [[{"q": 1}]]}), tmp_path / "t")
+    with pytest.raises(trilake.errors.SchemaMismatchError, match="cannot be cast"):
+        ds.alter_columns({"path": "s.a", "data_type": pa.int32()})
+    with pytest.raises(trilake.errors.InvalidArgumentError, match="only columns and fields of structs"):
+        ds.alter_columns({"path": "l.q", "data_type": pa.int32()})
+    old = ours.write_dataset(pa.table({"s": [{"a": 1}]}), tmp_path / "old", data_storage_version="2.0")
+    with pytest.raises(trilake.errors.InvalidArgumentError, match=r"version 2\.0"):
+        old.alter_columns({"path": "s.a", "data_type": pa.int32()})

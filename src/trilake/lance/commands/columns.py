@@ -25,7 +25,7 @@ from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.storage_version import NESTED_COLUMNS
+from trilake.lance.file.storage_version import NESTED_COLUMNS, StorageVersion
 from trilake.lance.file.types import LISTS
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, one_array, one_batch
 from trilake.lance.scan.parse_sql import expression_of
@@ -382,37 +382,46 @@ def alter_columns(
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
         fields = {f.id: f for f in current.manifest.schema.fields}
-        casts: dict[int, Field] = {}
+        casts: dict[int, tuple[Field, pa.DataType]] = {}
+        storage = current.manifest.storage_version
         for alteration in alterations:
             target, top = _altered(current, fields, alteration)
             new_type = alteration.get("data_type")
             if new_type is not None:
-                if target.id != top.id or target.is_dictionary:
-                    raise InvalidArgumentError("only top-level columns can be cast", column=str(alteration["path"]))
+                above = current.manifest.schema.above(target)
+                if target.is_dictionary or any(f.logical_type != "struct" or f.is_column for f in above):
+                    raise InvalidArgumentError(
+                        "only columns and fields of structs can be cast", column=str(alteration["path"])
+                    )
+                if above and storage < StorageVersion(2, 1):
+                    raise InvalidArgumentError(
+                        f"fields of structs cannot be cast in version {storage}", column=str(alteration["path"])
+                    )
                 if current.view.has_mask(top.name):
                     raise InvalidArgumentError(
                         'a column whose nulls are stored in a companion column (nulls="mask") cannot be cast',
                         help="add a column of the new type with add_columns, and drop this one",
                         column=top.name,
                     )
-                casts[top.id] = top
+                casts[target.id] = target, new_type
         readers, schema = list(current.readers), current.manifest.schema
         fragments = list(current.manifest.fragments)
-        fields_left = tuple(fields.values())
-        added: dict[int, Field] = {}
         first = next_field_id(current.manifest)
-        for id, top in casts.items():
-            kind = next(a["data_type"] for a in alterations if current.view.schema.field(str(a["path"])).id == id)
-            new = pa.schema([pa.field(fields[id].name, kind, fields[id].nullable)])
-            column = Target.new(new, current.manifest.storage_version, nulls=nulls, first_id=first)
-            first = column.view.whole.max_field_id + 1
-            read = LanceSchema((top,), {})
+        for id, (field, kind) in casts.items():
+            top, *inside = chain = [*current.manifest.schema.above(field), field]
+            arrow = _narrowed(fields[top.id], chain, kind)
+            new = _beneath(LanceSchema.from_arrow(pa.schema([arrow]), first).fields[0], chain[:-1])
+            first = max(f.id for f in (*new.walk(), *fields[top.id].walk())) + 1
+            column = Target(LanceSchema((new,), {}), storage, nulls=nulls, extend=True)
+            values = _caster(arrow, [f.name for f in inside])
             for i, reader in enumerate(readers):
-                wide = widen(reader, current, column, read, _caster(new))
+                wide = widen(reader, current, column, LanceSchema((top,), {}), values)
                 written.append(replace(wide, files=wide.files[-1:]))
                 fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))
-            added[id] = column.view.whole.fields[0]
-        fields_left = tuple(added.get(f.id, f) for f in fields_left)
+            for _ in inside:
+                (new,) = new.children
+            fields[top.id] = _swapped(fields[top.id], id, new)
+        fields_left = tuple(fields.values())
         schema = LanceSchema(fields_left, schema.metadata)
         if len(set(schema.names)) < len(fields_left):
             raise InvalidArgumentError(
@@ -427,14 +436,45 @@ def alter_columns(
     return replanned_with_files(snapshot, make)
 
 
-def _caster(schema: pa.Schema) -> Values:
-    def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
-        try:
-            return pa.RecordBatch.from_arrays([batch.column(0).cast(schema.field(0).type)], schema=schema)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise RowsDoNotFitError(f"the column cannot be cast: {e}", column=schema.names[0]) from e
+def _narrowed(altered: Field, chain: Sequence[Field], kind: pa.DataType) -> pa.Field:
+    """Return the Arrow field of a column with only one of its fields, which ``chain`` leads to, as another type."""
+    fields = {f.id: f for f in altered.walk()}
+    last = fields[chain[-1].id]
+    arrow = pa.field(last.name, kind, last.nullable)
+    for parent in reversed(chain[:-1]):
+        arrow = pa.field(fields[parent.id].name, pa.struct([arrow]), parent.nullable)
+    return arrow
 
-    return cast
+
+def _beneath(field: Field, parents: Sequence[Field]) -> Field:
+    """Give the structs around a new field the ids of existing ones."""
+    if not parents:
+        return field
+    child = replace(_beneath(field.children[0], parents[1:]), parent_id=parents[0].id)
+    return replace(field, id=parents[0].id, parent_id=parents[0].parent_id, children=(child,))
+
+
+def _swapped(field: Field, id: int, new: Field) -> Field:
+    """Replace the field with this id, at any depth."""
+    return new if field.id == id else replace(field, children=tuple(_swapped(c, id, new) for c in field.children))
+
+
+def _caster(field: pa.Field, path: Sequence[str]) -> Values:
+    """Return the function that casts a column, or the field at ``path`` of a struct, without its other fields."""
+
+    def cast(array: pa.Array, one: pa.Field, path: Sequence[str]) -> pa.Array:
+        if not path:
+            return array.cast(one.type)
+        inner = cast(array.flatten()[array.type.get_field_index(path[0])], one.type.field(0), path[1:])
+        return pa.StructArray.from_arrays([inner], fields=list(one.type), mask=array.is_null())
+
+    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return pa.RecordBatch.from_arrays([cast(batch.column(0), field, path)], schema=pa.schema([field]))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise RowsDoNotFitError(f"the column cannot be cast: {e}", column=field.name) from e
+
+    return values
 
 
 def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[str, object]) -> tuple[Field, Field]:
