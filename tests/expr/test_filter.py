@@ -307,7 +307,7 @@ def test_case_sensitive_names() -> None:
         ("rand() > 0.5", "not deterministic"),
         ("uperr(s) = 'A'", "function uperr.*did you mean upper"),
         ("upper(s, s) = 'A'", "upper takes 1 argument, got 2"),
-        ("upper(i32) = 'A'", "argument 1 of upper must be string, got int"),
+        ("upper(arr) = 'A'", "argument 1 of upper must be string, got integer"),
         ("i32 = :x", "parameter :x has no value"),
         ("i32 = 'one'", "the string 'one' cannot be cast to int.*column: i32"),
         ("d > 'yesterday'", "the string 'yesterday' cannot be cast to date"),

@@ -12,6 +12,9 @@ from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, common_type
 from trilake.expr.terms.literals import Kind, Literal
 
+#: Type families whose values Spark casts to strings where a function takes strings.
+_CAST_TO_STRING = frozenset(("boolean", "integer", "decimal", "float", "double", "date", "timestamp"))
+
 
 class Translating(Protocol):
     """The part of the translator that functions use."""
@@ -51,6 +54,8 @@ class Call:
         return arg.code
 
     def string(self, index: int) -> str:
+        if self.args[index].family in _CAST_TO_STRING:
+            return cast(self.args[index], "VARCHAR").code
         return self.family(index, "string")
 
     def integer(self, index: int) -> str:

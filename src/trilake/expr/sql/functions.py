@@ -37,7 +37,7 @@ def _abs(call: Call) -> Sql:
 
 def _length(call: Call) -> Sql:
     name = "octet_length" if call.args[0].family == "binary" else "length"
-    return counted(f"{name}({call.family(0, 'string', 'binary')})")
+    return counted(f"{name}({call.args[0].code if name == 'octet_length' else call.string(0)})")
 
 
 def _round(call: Call) -> Sql:
@@ -255,7 +255,7 @@ def _to_date(target: str) -> Handler:
     """``to_date`` and ``to_timestamp``, with and without a pattern."""
 
     def handle(call: Call) -> Sql:
-        if len(call.args) > 1:
+        if len(call.args) > 1 and call.args[0].family not in ("date", "timestamp"):
             return parse_by_pattern(call, target)
         return Sql(call.date(0) if target == "DATE" else call.timestamp(0), target)
 

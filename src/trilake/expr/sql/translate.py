@@ -336,7 +336,7 @@ class Translator:
         if pattern.kind is Kind.NULL:
             return Sql("NULL", '"NULL"')
         sql = call.string(0)
-        call.string(1)
+        call.family(1, "string", "integer")
         if isinstance(node, exp.ILike):
             # Spark lowers both sides, in different ways.
             return Sql(like(lower(sql), str(pattern.value).lower(), escape), "BOOLEAN")
