@@ -49,7 +49,6 @@ from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.patches.table_names import (
     format_of_new,
     is_there,
-    must_be_at,
     must_be_of,
     save_as_table,
     store_options,
@@ -171,10 +170,8 @@ def _to_table(
 
     def act() -> Any:
         request = _request(record, streamed, outputMode, partitionBy, queryName, options)
-        path = record_option(request.options, "path")
         if table is not None:
             must_be_of(table, tableName, streamed)
-            must_be_at(table, tableName, path)
         place = _create_table(request, tableName) if table is None else table.location
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
         spark = request.df.sparkSession
