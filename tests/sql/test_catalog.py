@@ -55,6 +55,19 @@ def test_table_created_by_the_catalog_has_a_log(sql: SparkSession, tmp_path: Pat
     assert sql.table("made").count() == 0
 
 
+def test_external_table_without_location_is_managed(sql: SparkSession) -> None:
+    """As with delta-spark.  It failed with CREATE_EXTERNAL_TABLE_WITHOUT_LOCATION, Spark's error for other formats."""
+    try:
+        sql.sql("CREATE EXTERNAL TABLE outside (id INT) USING delta")
+        assert sql.catalog.getTable("outside").tableType == "MANAGED"
+        sql.sql("CREATE OR REPLACE TABLE outside USING delta AS SELECT 1 AS id")
+        assert sql.table("outside").count() == 1
+        with pytest.raises(AnalysisException, match="CREATE_EXTERNAL_TABLE_WITHOUT_LOCATION"):
+            sql.sql("CREATE EXTERNAL TABLE others (id INT) USING parquet")
+    finally:
+        sql.sql("DROP TABLE IF EXISTS outside")
+
+
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
 def test_existing_table_gets_a_name(sql: SparkSession, tmp_path: Path, format: str) -> None:
     path = f"{tmp_path}/t"

@@ -107,7 +107,6 @@ def test_tokens_after_a_clone_are_rejected(text: str) -> None:
         ("CREATE TABLE t (a INT, PRIMARY KEY (a)) USING delta", "PRIMARY KEY is not supported"),
         ("CREATE TABLE t (a INT, CONSTRAINT u UNIQUE (a)) USING delta", "UNIQUE is not supported"),
         ("CREATE TABLE t (a INT) USING delta DEFAULT COLLATION UNICODE", "collation UNICODE is not supported"),
-        ("CREATE EXTERNAL TABLE t (a INT) USING delta", "needs a location"),
     ],
 )
 def test_unsupported_create_clauses_are_rejected(text: str, said: str) -> None:

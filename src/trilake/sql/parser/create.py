@@ -28,7 +28,6 @@ from trilake.errors import (
 from trilake.sql.parser.changes import QUERY_WORDS, is_query
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.expressions import split_names
-from trilake.sql.parser.paths import named_path
 from trilake.sql.parser.tokens import unquoted
 from trilake.storage import open_store
 from trilake.table.registry import DEFAULT, has_log
@@ -88,7 +87,7 @@ def parse_create(cursor: Cursor) -> Create | None:
     replace = cursor.accept("OR", "REPLACE") if create else cursor.accept("REPLACE")
     if not (create or replace) or (cursor.is_any("EXTERNAL") and not cursor.is_word("EXTERNAL", "TABLE")):
         return None
-    external = cursor.accept("EXTERNAL")
+    cursor.accept("EXTERNAL")
     if not cursor.accept("TABLE"):
         return None
     if replace and cursor.is_word("IF", "NOT", "EXISTS"):
@@ -111,15 +110,7 @@ def parse_create(cursor: Cursor) -> Create | None:
         if not (cursor.accept("AS") or cursor.is_symbol("(") or cursor.is_any(*QUERY_WORDS)):
             cursor.fail()
         query = cursor.rest()
-    call = Create(parts, create, replace, unless, query=query, **fields)
-    has_location = call.location is not None or "path" in map(str.lower, call.options)
-    if external and not has_location and named_path(call.parts) is None:
-        raise InvalidArgumentError(
-            "CREATE EXTERNAL TABLE needs a location",
-            help="add LOCATION '/path', or leave EXTERNAL out",
-            condition="CREATE_EXTERNAL_TABLE_WITHOUT_LOCATION",
-        )
-    return call
+    return Create(parts, create, replace, unless, query=query, **fields)
 
 
 def _clone(cursor: Cursor) -> dict[str, object]:
