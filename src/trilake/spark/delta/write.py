@@ -65,12 +65,12 @@ from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows,
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import (
     ZONE,
-    check_shared,
     is_utc,
     quoted_plainly,
     reads_quotes_plainly,
     session_options,
     session_zone,
+    shared_location,
 )
 from trilake.storage import open_store
 from trilake.storage.ownership import discard
@@ -188,9 +188,8 @@ def _write_job(
     obstacle = native_write_obstacle(rows, log.store, files)
     if obstacle is None:
         return [write_natively(rows, log.store, files)]
-    check_shared(uri)
     _log.info("%s is written through Arrow: %s", uri, obstacle)
-    written = run_over_rows(rows, _WriteTask(uri, dict(store), files), log, files.job_id, "write")
+    written = run_over_rows(rows, _WriteTask(shared_location(uri), dict(store), files), log, files.job_id, "write")
     rejected = [w for w in written if isinstance(w, TrilakeError)]
     if rejected:
         parts = [w for w in written if isinstance(w, WrittenFiles)]

@@ -21,7 +21,7 @@ from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import row_outcomes
 from trilake.spark.session.schemas import requested_schema
-from trilake.spark.session.settings import check_shared, session_options
+from trilake.spark.session.settings import session_options, shared_location
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.storage import open_store
@@ -74,7 +74,7 @@ def write_dataframe(
 ) -> tuple[Snapshot | None, list[Fragment]]:
     """Run a write as one Spark job and commit it; returns the version (``None`` if ``ignore`` found a dataset) and the
     added fragments."""
-    check_shared(uri)
+    uri = shared_location(uri)
     store = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store)
     if mode == "ignore" and list_versions(target).versions:

@@ -62,12 +62,12 @@ from trilake.spark.session.job_errors import error_at_end
 from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import (
-    check_shared,
     is_utc,
     session_flag,
     session_options,
     session_store,
     session_zone,
+    shared_location,
     time_ms,
 )
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
@@ -345,7 +345,7 @@ def _load_stream(
             ensure_source(spark, _source(source))
         session_values = {}
         if isinstance(place, str | PathLike):
-            check_shared(place)
+            shared_location(place)  # raises for a table in memory
             session_values = session_options(spark, place, store_options(options))
         session_values = {k: v for k, v in session_values.items() if k not in options}
         try:

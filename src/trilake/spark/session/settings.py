@@ -146,15 +146,17 @@ def session_store(spark: SparkSession, uri: str | os.PathLike[str], options: Map
     return open_store(uri, session_options(spark, uri, options))
 
 
-def check_shared(uri: str | os.PathLike[str]) -> None:
-    """Reject a location that Spark's tasks, which run in other processes, cannot see.  Raises ``InvalidArgumentError``
-    for a table in memory."""
-    if parse_location(uri).scheme == "memory":
+def shared_location(uri: str | os.PathLike[str]) -> str:
+    """The URI of a location for Spark's tasks, which run in other processes with other working directories.  Raises
+    ``InvalidArgumentError`` for a table in memory."""
+    location = parse_location(uri)
+    if location.scheme == "memory":
         raise InvalidArgumentError(
             "Spark's tasks run in other processes and cannot see a table in memory",
             help="use a folder or a bucket, or trilake.open and trilake.write without Spark",
             file=str(uri),
         )
+    return location.uri
 
 
 def _hadoop_settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from trilake.spark.session.format import SparkFormat
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import row_outcomes, with_a_column
 from trilake.spark.session.schemas import new_columns, requested_schema
-from trilake.spark.session.settings import check_shared, session_options
+from trilake.spark.session.settings import session_options, shared_location
 from trilake.spark.session.sources.api import DataSource
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
@@ -84,7 +84,7 @@ def write_dataframe(
     options: WriteOptions | None = None,
 ) -> WriteResult:
     """Run the write as one Spark job and move its files into place; nothing is written if a task fails."""
-    check_shared(uri)
+    uri = shared_location(uri)
     store_options = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store_options)
     schema = new_columns(df.schema)

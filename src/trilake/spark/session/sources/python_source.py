@@ -23,7 +23,7 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.delta_jar import drop_missing_catalog
 from trilake.spark.session.internals import active_session, knows_class
 from trilake.spark.session.runner import PICKLED, map_in_arrow, outcomes, pickled, task_rows
-from trilake.spark.session.settings import check_shared
+from trilake.spark.session.settings import shared_location
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.type_tree import with_arrow_types
 
@@ -69,7 +69,7 @@ def source_frame(
 ) -> DataFrame:
     """The rows that one of trilake's data sources reads at ``path``; ``schema`` has the columns, all by default.
     Raises ``InvalidArgumentError`` for a table in memory."""
-    check_shared(path)
+    path = shared_location(path)
     if HAS_DATA_SOURCES:
         ensure_source(spark, source)
         reader = spark.read.format(source.name()).options(**options)
