@@ -608,3 +608,32 @@ def test_casts_of_fields_that_fail(tmp_path: Path) -> None:
     old = ours.write_dataset(pa.table({"s": [{"a": 1}]}), tmp_path / "old", data_storage_version="2.0")
     with pytest.raises(trilake.errors.InvalidArgumentError, match=r"version 2\.0"):
         old.alter_columns({"path": "s.a", "data_type": pa.int32()})
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+@pytest.mark.parametrize("actions", ["update and insert", "update", "insert"])
+def test_merges_of_partial_structs_equal_those_of_pylance(actions: str, is_indexed: bool, tmp_path: Path) -> None:
+    old = [{"a": 1, "b": "x", "n": {"p": 1, "q": 2}}, None, {"a": None, "b": "z", "n": None}, {"a": 4}]
+    only_a, deep = pa.struct([("a", pa.int64())]), pa.struct([("n", pa.struct([("p", pa.int64())]))])
+    sources = [
+        pa.table(
+            {"id": [0, 1, 2, 9], "s": pa.array([{"a": 10}, {"a": 11}, None, {"a": 19}], only_a), "t": ["new"] * 4}
+        ),
+        pa.table({"id": [0, 1, 9], "s": pa.array([None, None, {"a": 19}], only_a)}),
+        pa.table(
+            {"id": [0, 1, 2], "s": pa.array([{"n": {"p": 5}}, {"n": None}, {"n": {"p": 6}}], deep), "t": ["n"] * 3}
+        ),
+    ]
+    for number, source in enumerate(sources):
+        found = []
+        for name, side in SIDES.items():
+            uri = tmp_path / f"{name}-{number}"
+            ds = side.write_dataset(pa.table({"id": range(4), "s": old, "t": ["t"] * 4}), uri, max_rows_per_file=3)
+            if is_indexed:
+                ds.create_scalar_index("id", "BTREE")
+            builder = ds.merge_insert("id")
+            builder = builder.when_matched_update_all() if "update" in actions else builder
+            builder = builder.when_not_matched_insert_all() if "insert" in actions else builder
+            builder.execute(source)
+            found += [reader.dataset(uri).to_table().sort_by("id").to_pylist() for reader in SIDES.values()]
+        assert all(rows == found[0] for rows in found)

@@ -6,7 +6,7 @@ at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from trilake.common.text import plural
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
+from trilake.expr.nested import field_problem
 from trilake.expr.terms.engine import query
 from trilake.lance.commands.column_updates import ColumnUpdate, update_columns
 from trilake.lance.commands.columns import is_id
@@ -25,7 +26,7 @@ from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import OptionError, RowsDoNotFitError
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, by_fragment, split
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, by_fragment, one_array, split
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.snapshot import Snapshot
@@ -114,8 +115,8 @@ def merge_insert(
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
 
-    Null keys match nothing.  Two source rows must not update the same row.  Columns that are missing in the source keep
-    their values in updated rows, and are null in inserted rows.  ``retries`` are those of
+    Null keys match nothing.  Two source rows must not update the same row.  Columns and fields of structs that are
+    missing in the source keep their values in updated rows, and are null in inserted rows.  ``retries`` are those of
     :func:`~trilake.lance.commands.replan.replanned`.  Raises ``InvalidArgumentError``, ``SchemaMismatchError``,
     ``ConflictError`` or ``WriteFailedError``.
     """
@@ -138,7 +139,8 @@ def planned(
     Raises ``InvalidArgumentError``, ``SchemaMismatchError`` or ``WriteFailedError``.
     """
     rows = _conformed(snapshot, source, what.on)
-    by_columns = _rewrites_columns(snapshot, what, rows)
+    partial = {f.name: f.type for f in source.schema if _lacks_fields(f.type, rows.schema.field(f.name).type)}
+    by_columns = _rewrites_columns(snapshot, what, rows, partial)
     matches = _match(snapshot, what, rows, in_place=by_columns)
     new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
     changed = np.concatenate([*matches.updates, np.array([], np.int64)])
@@ -151,7 +153,7 @@ def planned(
         done = _with_new_columns(snapshot, updates.drop_columns(list(what.on)), addresses, written, nulls=nulls)
         addresses = _NO_IDS
     else:
-        parts.insert(0, _widened(snapshot, updates, addresses))
+        parts.insert(0, _widened(snapshot, updates, addresses, partial if what.update else {}))
     batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
     added = write_fragments(snapshot.store, batches, target, WriteOptions(nulls=nulls), snapshot.runtime)
     written.extend(added)
@@ -177,7 +179,7 @@ def planned(
     return operation, MergeStats(len(new), len(changed), deleted)
 
 
-def _rewrites_columns(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> bool:
+def _rewrites_columns(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, partial: Collection[str]) -> bool:
     """Whether to write the columns of the source instead of whole rows.
 
     Raises ``OptionError`` if this was requested, but is impossible.
@@ -189,6 +191,7 @@ def _rewrites_columns(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> 
         "it deletes rows that the source does not have": what.delete_unmatched,
         "the source has all columns of the dataset": rows.num_columns == len(snapshot.schema.names),
         "the source has no columns except the keys": rows.num_columns == len(what.on),
+        "the source lacks fields of structs": bool(partial),
         "the source has blobs": any(f.is_blob for f in schema.fields if f.name in rows.schema.names),
         f"the dataset has a column {ROW_ADDRESS!r}": not is_id(snapshot, ROW_ADDRESS),
     }
@@ -240,8 +243,9 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
             help=f"the source must have columns of the dataset, including the keys ({', '.join(on)})",
         )
     fields = [f for f in snapshot.schema if f.name in source_names]
+    fill = not snapshot.manifest.storage_version.is_first
     for f in fields:
-        check_fields(source.schema.field(f.name).type, f)
+        check_fields(source.schema.field(f.name).type, f, fill=fill)
     try:
         return source.select([f.name for f in fields]).cast(pa.schema([f.with_nullable(True) for f in fields]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
@@ -250,9 +254,34 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
         ) from e
 
 
-def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64] | None = None) -> pa.Table:
-    """Add the missing columns to source rows, from the rows ``replaced`` or null."""
-    absent = [f for f in snapshot.schema if f.name not in rows.schema.names]
+def _lacks_fields(given: pa.DataType, wanted: pa.DataType) -> bool:
+    return field_problem(given, wanted, "") is not None
+
+
+def _kept(old: pa.Array, new: pa.Array, given: pa.DataType, path: str) -> pa.Array:
+    """Take the struct fields that the source lacks, whose type was ``given``, from the rows of the dataset."""
+    problem = field_problem(given, new.type, path)
+    if problem is None:
+        return new
+    if not pa.types.is_struct(new.type):
+        raise RowsDoNotFitError(problem, help="rename the fields to match the dataset", column=path)
+    types = {f.name: f.type for f in given}
+    children = [
+        _kept(before, after, types[f.name], f"{path}.{f.name}") if f.name in types else before
+        for f, before, after in zip(new.type, old.flatten(), new.flatten(), strict=True)
+    ]
+    both_null = pc.and_(old.is_null(), new.is_null())
+    return pa.StructArray.from_arrays(children, fields=list(new.type), mask=both_null)
+
+
+def _widened(
+    snapshot: Snapshot,
+    rows: pa.Table,
+    replaced: npt.NDArray[np.uint64] | None = None,
+    partial: Mapping[str, pa.DataType] = {},
+) -> pa.Table:
+    """Add the missing columns, and fields of ``partial`` structs, from the rows ``replaced`` or null."""
+    absent = [f for f in snapshot.schema if f.name not in rows.schema.names or f.name in partial]
     if not absent:
         return rows
     if replaced is None:
@@ -260,6 +289,8 @@ def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64
     else:
         others = snapshot.take_addresses(replaced, snapshot.rows_view.schema.project([f.name for f in absent]))
     columns = {**dict(zip(rows.schema.names, rows.columns)), **dict(zip(others.schema.names, others.columns))}
+    for name, given in partial.items():
+        columns[name] = _kept(one_array(columns[name]), one_array(rows.column(name)), given, name)
     return pa.table({name: columns[name] for name in snapshot.schema.names})
 
 
