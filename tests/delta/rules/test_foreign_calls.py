@@ -11,6 +11,7 @@ import trilake
 from tests.delta.tables import LONG_A, log_of, metadata, protocol
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.rules.constraints import RowSession
 from trilake.delta.rules.row_rules import RowRules, reject_foreign_calls
 from trilake.errors import ExpressionError, TrilakeError, UnsupportedExpressionError
 from trilake.expr.terms.engine import query
@@ -46,7 +47,7 @@ def test_spark_expressions_calling_java_are_rejected(text: str, kind: str) -> No
         schema["fields"].append({"name": "b", "type": "boolean", "nullable": True, "metadata": {key: text}})
     table = Metadata.from_json(metadata(json.dumps(schema), **configuration)["metaData"], version=0)
     with pytest.raises(ExpressionError) as caught:
-        RowRules.of(table, from_arrow(ROWS.schema), uri="x", query=query, now_ms=0, spark=True)
+        RowRules.of(table, from_arrow(ROWS.schema), uri="x", query=query, now_ms=0, session=RowSession())
     assert not isinstance(caught.value, UnsupportedExpressionError)
 
 

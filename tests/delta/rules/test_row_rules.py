@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow
+from trilake.delta.rules.constraints import RowSession
 from trilake.delta.rules.identity import identity_metadata, updated_schema
 from trilake.delta.rules.row_rules import RESERVED, RowRules, depending_on_zone, sql_type
 from trilake.delta.rules.store_assignment import assign_batch
@@ -191,7 +192,7 @@ def test_spark_only_rules_are_rejected_by_name() -> None:
 
 
 def test_spark_stages_compute_columns_then_checks() -> None:
-    planned = rules(HASHED, pa.schema([("A", pa.int32())]), spark=True)
+    planned = rules(HASHED, pa.schema([("A", pa.int32())]), session=RowSession())
     message = "a value of column A does not fit long"
     assert planned.spark_columns() == [
         f"IF(CAST(CAST(`A` AS BIGINT) AS INT) <=> `A`, CAST(`A` AS BIGINT), raise_error('{message}')) AS `a`",
@@ -211,7 +212,7 @@ def computed(**columns: Any) -> pa.RecordBatch:
 
 
 def test_spark_results_are_applied() -> None:
-    pipeline = rules(HASHED, pa.schema([("a", pa.int64())]), spark=True).start()
+    pipeline = rules(HASHED, pa.schema([("a", pa.int64())]), session=RowSession()).start()
     check = f"{RESERVED}check_0"
     rows = computed(**{"a": [1, 2], "d": [3, 3], "u": ["me", "me"], "h": [11, 12], "e": [2, 3], check: [True, True]})
     assert pipeline.apply(rows).to_pylist() == [
@@ -227,7 +228,7 @@ def test_spark_results_are_applied() -> None:
 
 def test_spark_results_verify_given_columns() -> None:
     schema = pa.schema([("a", pa.int64()), ("h", pa.int32()), ("u", pa.string())])
-    planned = rules(HASHED, schema, spark=True)
+    planned = rules(HASHED, schema, session=RowSession())
     assert planned.spark_stages()[-1][f"{RESERVED}generated_0"] == "CAST((hash(a)) AS INT)"
     given = {"a": [1], "u": ["me"], "h": [11], f"{RESERVED}check_0": [True]}
     good = computed(**given, **{f"{RESERVED}generated_0": [11]})

@@ -21,6 +21,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import plan_write
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.rules.constraints import RowSession
 from trilake.delta.standard import standard_engine
 from trilake.errors import ConstraintViolatedError
 from trilake.spark.delta import write as delta_write
@@ -46,7 +47,7 @@ def job(df: DataFrame) -> DataFrame:
 
 def obstacle(df: DataFrame, path: Path, **request: Any) -> str | None:
     log = DeltaLog(open_store(str(path)), standard_engine())
-    plan = plan_write(log, WriteRequest("append", from_spark(df.schema), **request), spark=True)
+    plan = plan_write(log, WriteRequest("append", from_spark(df.schema), **request), session=RowSession())
     return native_write_obstacle(df, log.store, plan.files)
 
 

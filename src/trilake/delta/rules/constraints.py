@@ -139,19 +139,38 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
     return tuple(checks)
 
 
-def checks_in_session(
-    checks: Iterable[Check], schema: StructType, *, zoned: bool, lenient: bool = False
-) -> tuple[Check, ...]:
-    """The checks for a Spark session, which evaluates those that may differ: for one outside UTC (``zoned``), those
-    that may depend on the time zone; for one without ANSI mode (``lenient``), all but comparisons with constants."""
+@dataclass(frozen=True)
+class RowSession:
+    """The Spark session of the rows, which evaluates rules that DuckDB cannot, or with other results.
+
+    If its time zone differs from UTC (``zoned``), it evaluates all that may depend on it.  Without ANSI mode
+    (``lenient``), casts and arithmetic do not fail: it evaluates generated columns, and all checks but comparisons with
+    constants.
+    """
+
+    zoned: bool = False
+    lenient: bool = False
+
+    def depends_on_zone(
+        self, sql: str, schema: StructType, columns: Iterable[str], result: DataType | None = None
+    ) -> bool:
+        """Whether an expression may differ because of the session's time zone; parameters as in
+        :func:`may_depend_on_zone`."""
+        return self.zoned and may_depend_on_zone(sql, schema, columns, result)
+
+
+def checks_in_session(checks: tuple[Check, ...], schema: StructType, session: RowSession | None) -> tuple[Check, ...]:
+    """The checks; those without a condition are for the session."""
+    if session is None:
+        return checks
     unknown = {c.name for c in identity_columns(schema)}  # to Spark, which cannot evaluate checks on them
 
     def differs(check: Check) -> bool:
         if check.condition is None:
             return False
-        if lenient and check.filter is None and unknown.isdisjoint(check.condition.columns):
+        if session.lenient and check.filter is None and unknown.isdisjoint(check.condition.columns):
             return True
-        return zoned and may_depend_on_zone(check.sql, schema, check.condition.columns)
+        return session.depends_on_zone(check.sql, schema, check.condition.columns)
 
     return tuple(replace(c, condition=None, filter=None) if differs(c) else c for c in checks)
 

@@ -27,6 +27,7 @@ from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, 
 from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.constraints import (
     Check,
+    RowSession,
     checks_in_session,
     may_depend_on_zone,
     reject_false,
@@ -94,9 +95,7 @@ class RowRules:
         uri: str,
         query: Query,
         now_ms: int,
-        spark: bool = False,
-        zoned: bool = False,
-        lenient: bool = False,
+        session: RowSession | None = None,
         rewrite: bool = False,
         nulls: bool = False,
     ) -> RowRules:
@@ -105,10 +104,7 @@ class RowRules:
         Parameters
         ----------
         now_ms: ms since the epoch, for ``current_timestamp()`` in a default.
-        spark: whether Spark can compute what DuckDB cannot (:meth:`spark_stages`).
-        zoned: whether Spark's session time zone differs from UTC: Spark then computes all that may depend on it.
-        lenient: whether Spark's session is without ANSI mode, so that casts and arithmetic do not fail: Spark then
-            computes generated columns and all checks but comparisons with constants.
+        session: the session of rows from Spark, which computes what DuckDB cannot (:meth:`spark_stages`).
         rewrite: whether existing rows are rewritten, as by an update: only nulls then get identity values.
         nulls: whether a column that is missing in ``source`` is null even if it must not be, so that only rows fail.
 
@@ -135,13 +131,13 @@ class RowRules:
                     condition="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
                 )
         checks = table_checks(metadata.configuration, schema, now)
-        generated = _in_session(generated, schema, zoned=zoned, lenient=lenient)
-        checks = checks_in_session(checks, schema, zoned=zoned, lenient=lenient)
+        generated, checks = _in_session(generated, schema, session), checks_in_session(checks, schema, session)
         defaults: dict[str, pa.Scalar] = {}
         needs_spark: list[SparkExpression] = []
         for name, sql in default_sql.items():
             expression = parse_default(schema.field(name), sql, now)
-            if expression is None or (zoned and may_depend_on_zone(sql, schema, (), schema.field(name).type)):
+            type_ = schema.field(name).type
+            if expression is None or (session is not None and session.depends_on_zone(sql, schema, (), type_)):
                 needs_spark.append(SparkExpression(name, sql, f"the default of column {name}"))
             else:
                 assert expression.constant is not None
@@ -153,7 +149,7 @@ class RowRules:
         for i, check in enumerate(checks):
             if check.condition is None:
                 needs_spark.append(SparkExpression(f"{RESERVED}check_{i}", check.sql, f"{check.kind} {check.name}"))
-        if needs_spark and not spark:
+        if needs_spark and session is None:
             raise UnsupportedExpressionError(
                 "only Spark can write to this table, which has expressions that the embedded engine cannot evaluate: "
                 + "; ".join(f"{e.what} ({e.sql[:200]})" for e in needs_spark),
@@ -382,14 +378,17 @@ def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict
 
 
 def _in_session(
-    generated: tuple[GeneratedColumn, ...], schema: StructType, *, zoned: bool, lenient: bool = False
+    generated: tuple[GeneratedColumn, ...], schema: StructType, session: RowSession | None
 ) -> tuple[GeneratedColumn, ...]:
-    """The generated columns; Spark computes those that may differ in its session."""
+    """The generated columns; those without an expression are for the session."""
+    if session is None:
+        return generated
 
     def differs(g: GeneratedColumn) -> bool:
         if g.expression is None:
             return False
-        return lenient or (zoned and may_depend_on_zone(g.sql, schema, g.expression.columns, schema.field(g.name).type))
+        type_ = schema.field(g.name).type
+        return session.lenient or session.depends_on_zone(g.sql, schema, g.expression.columns, type_)
 
     return tuple(replace(g, expression=None) if differs(g) else g for g in generated)
 
@@ -398,12 +397,13 @@ def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) 
     """Rules that may give other results in a time zone other than UTC, for rows of schema ``source``."""
     schema = metadata.schema
     checks, generated = table_checks(metadata.configuration, schema, now), generated_columns(schema, now)
+    zoned = RowSession(zoned=True)
     affected = [
         f"{c.kind} {c.name}"
-        for c, there in zip(checks, checks_in_session(checks, schema, zoned=True), strict=True)
+        for c, there in zip(checks, checks_in_session(checks, schema, zoned), strict=True)
         if c != there
     ]
-    pairs = zip(generated, _in_session(generated, schema, zoned=True), strict=True)
+    pairs = zip(generated, _in_session(generated, schema, zoned), strict=True)
     affected += [f"generated column {g.name}" for g, there in pairs if g != there]
     for f in schema.fields:
         source_field, sql = source.find(f.name), default_expression(f)

@@ -39,7 +39,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, FilterError, TrilakeError
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, RowOrigins, addressed_rows, bitmaps, old_images
-from trilake.spark.delta.settings import Transaction, is_ansi, once
+from trilake.spark.delta.settings import Transaction, once, row_session
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import (
     OF_CHANGES,
@@ -53,7 +53,6 @@ from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import check_row_values, column_errors, resolving
 from trilake.spark.session.runner import SparkRunner, chunks, run_over_rows
 from trilake.spark.session.schemas import to_spark
-from trilake.spark.session.settings import is_utc
 from trilake.storage.base import Store
 
 
@@ -147,7 +146,7 @@ def _update(
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
         return command.finish(FoundRows({}, (), ()))
     addressed = addressed_rows(spark, table, files, row_ids=True)
-    rules = update_rules(snapshot, changed_schema, spark=True, zoned=not is_utc(spark), lenient=not is_ansi(spark))
+    rules = update_rules(snapshot, changed_schema, row_session(spark))
     job = _UpdateTask(
         table.log.store,
         rewrite_plan(snapshot, command.job_id),

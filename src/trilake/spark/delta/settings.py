@@ -21,11 +21,12 @@ from trilake.delta.engine import CommitHook
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.type_widening import WideningMode
+from trilake.delta.rules.constraints import RowSession
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import SPARK_ERRORS, java_session
-from trilake.spark.session.settings import session_flag
+from trilake.spark.session.settings import is_utc, session_flag
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
@@ -324,6 +325,11 @@ def overwrites_dynamically(spark: SparkSession) -> bool:
 def is_ansi(spark: SparkSession) -> bool:
     """Whether casts in the session fail for a value that does not fit; the default depends on the release."""
     return str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+
+
+def row_session(spark: SparkSession) -> RowSession:
+    """The session of rows, for the table's rules."""
+    return RowSession(zoned=not is_utc(spark), lenient=not is_ansi(spark))
 
 
 R = TypeVar("R")

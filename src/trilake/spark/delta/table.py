@@ -31,7 +31,7 @@ from trilake.spark.delta.names.catalogue import existing_delta_table, parts_of, 
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.reading.read import explain_read, read_dataframe, violation_finder
 from trilake.spark.delta.row_changes import delete_rows, update_rows
-from trilake.spark.delta.settings import is_ansi, session_log
+from trilake.spark.delta.settings import row_session, session_log
 from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.live_frames.frames import following
 from trilake.spark.live_frames.versions import ReadVersion, version_to_read
@@ -40,7 +40,7 @@ from trilake.spark.scan.frame_tables import RowCount, WholeTable, note, noted
 from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.settings import is_utc, session_options, session_store, session_time_ms
+from trilake.spark.session.settings import session_options, session_store, session_time_ms
 from trilake.storage import open_store
 from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike
@@ -643,8 +643,7 @@ class DeltaTable:
         return Alter(
             self._log(),
             find_violation=finder,
-            zoned=not is_utc(self._spark),
-            lenient=not is_ansi(self._spark),
+            session=row_session(self._spark),
             run=SparkRunner(self._spark, width=1),
         )
 

@@ -51,7 +51,7 @@ from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.run import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source import SparkMerge, persisted
 from trilake.spark.delta.row_addresses import addressed_rows
-from trilake.spark.delta.settings import is_ansi, session_log, session_transaction, settle, with_session
+from trilake.spark.delta.settings import row_session, session_log, session_transaction, settle, with_session
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.scan.columns import as_column, plain_text
 from trilake.spark.scan.planning.table_reads import own_reads
@@ -109,7 +109,7 @@ def write_dataframe(
     reads = own_reads(df, log.store.uri)
     request, seen = _isolated(request, log, seen, reads.version)
     request, seen = _with_predicate_in_utc(spark, request, log, seen)
-    plan = plan_write(log, request, spark=True, zoned=not is_utc(spark), lenient=not is_ansi(spark), seen=seen)
+    plan = plan_write(log, request, session=row_session(spark), seen=seen)
     if plan.nothing:
         settle(spark, txn)
         return finish_write(log, plan, [])

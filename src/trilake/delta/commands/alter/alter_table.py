@@ -46,8 +46,7 @@ class Alter(MetadataCommits):
     log: the table's log.
     run: runs the rewriting of files that use a dropped feature.
     find_violation: evaluates conditions that DuckDB cannot, for example with Spark; without it they are rejected.
-    zoned: whether that session's time zone differs from UTC: it then evaluates all that may depend on the time zone.
-    lenient: whether that session is without ANSI mode: it then evaluates all but comparisons with constants.
+    session: the Spark session of ``find_violation``.
     judge_default: rejects invalid column defaults that only Spark can parse.
     commits_always: whether a change without effect is committed, too, as in delta-spark's SQL.
     defaults_by_feature: whether a default requires that the table already has the feature ``allowColumnDefaults``.

@@ -57,7 +57,7 @@ from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.table_features.checkpoint_protection import KEY as CHECKPOINT_PROTECTION
-from trilake.delta.rules.constraints import checks_in_session, parse_check, verify_checks
+from trilake.delta.rules.constraints import RowSession, checks_in_session, parse_check, verify_checks
 from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
 from trilake.delta.rules.iceberg_compat import check_compatible, check_old_files
 from trilake.delta.scan.read import read_tasks
@@ -89,16 +89,14 @@ class MetadataCommits(PublicNames):
         log: DeltaLog,
         *,
         find_violation: FindViolation | None = None,
-        zoned: bool = False,
-        lenient: bool = False,
+        session: RowSession | None = None,
         run: Runner = run_here,
         judge_default: JudgeDefault | None = None,
         commits_always: bool = False,
         defaults_by_feature: bool = False,
     ) -> None:
         self.log, self.runtime, self.run = log, log.engine.runtime, run
-        self.find_violation, self.judge = find_violation, judge_default
-        self.zoned, self.lenient = zoned, lenient
+        self.find_violation, self.session, self.judge = find_violation, session, judge_default
         self.commits_always, self.defaults_by_feature = commits_always, defaults_by_feature
 
     def _head(self) -> Head:
@@ -167,7 +165,7 @@ class MetadataCommits(PublicNames):
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.sql})"
         check = parse_check(condition.kind, condition.name, condition.sql, snapshot.schema, self.runtime.now())
-        [check] = checks_in_session([check], snapshot.schema, zoned=self.zoned, lenient=self.lenient)
+        [check] = checks_in_session((check,), snapshot.schema, self.session)
         if check.condition is None:
             if self.find_violation is None:
                 raise UnsupportedExpressionError(

@@ -43,6 +43,7 @@ from trilake.delta.files.spliced_file import OldStatistics
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.constraints import RowSession
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored, rows_at
@@ -56,9 +57,7 @@ from trilake.storage.base import Store
 _CHUNK = 1 << 17
 
 
-def update_rules(
-    snapshot: Snapshot, columns: StructType, *, spark: bool = False, zoned: bool = False, lenient: bool = False
-) -> RowRules:
+def update_rules(snapshot: Snapshot, columns: StructType, session: RowSession | None = None) -> RowRules:
     """The rules for rewritten rows with new values; ``columns`` are the columns of the rows."""
     return RowRules.of(
         snapshot.metadata,
@@ -66,9 +65,7 @@ def update_rules(
         uri=snapshot.uri,
         query=snapshot.engine.query,
         now_ms=snapshot.engine.runtime.clock_ms(),
-        spark=spark,
-        zoned=zoned,
-        lenient=lenient,
+        session=session,
         rewrite=True,
     )
 

@@ -49,6 +49,7 @@ from trilake.delta.protocol.property_values import parse_level
 from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.protocol.table_features.append_only import removal_rejected
+from trilake.delta.rules.constraints import RowSession
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
 from trilake.delta.rules.row_rules import RowRules
@@ -106,19 +107,16 @@ def plan_write(
     log: DeltaLog,
     request: WriteRequest,
     *,
-    spark: bool = False,
-    zoned: bool = False,
-    lenient: bool = False,
+    session: RowSession | None = None,
     arrow: bool = False,
     seen: Head | None = None,
 ) -> WritePlan:
     """Inspect the table, if it exists, and plan its new files.
 
-    ``spark`` means that the rows come from Spark, which can compute what DuckDB cannot, ``zoned`` that its session time
-    zone differs from UTC, and ``lenient`` that it is without ANSI mode; ``arrow`` means that the rows come from Arrow,
-    which has no variants.  ``seen`` is the table if it was read already: the rows are for that version.  Raises
-    ``TableExistsError``, ``TableNotFoundError`` if the table must exist, ``SchemaMismatchError``,
-    ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
+    ``session`` is the session of rows from Spark; ``arrow`` means that the rows come from Arrow, which has no variants.
+    ``seen`` is the table if it was read already: the rows are for that version.  Raises ``TableExistsError``,
+    ``TableNotFoundError`` if the table must exist, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or
+    ``InvalidArgumentError``.
     """
     runtime, uri = log.engine.runtime, log.store.uri
     try:
@@ -159,9 +157,7 @@ def plan_write(
             uri=uri,
             query=log.engine.query,
             now_ms=runtime.clock_ms(),
-            spark=spark,
-            zoned=zoned,
-            lenient=lenient,
+            session=session,
         )
         if not request.fills_absent:
             check_partitions_given(rules, metadata, uri)

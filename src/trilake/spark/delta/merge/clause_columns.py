@@ -16,6 +16,7 @@ from trilake.delta.commands.merge.clauses import FromExpression, FromSource, Fro
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import Path
+from trilake.delta.rules.constraints import RowSession
 from trilake.delta.rules.defaults import default_expression
 from trilake.delta.rules.row_rules import RESERVED, RowRules, check_stages, sql_type
 from trilake.delta.scan.generated import generation_expression
@@ -51,8 +52,7 @@ class SparkClause:
         uri: str,
         query: Query,
         now_ms: int,
-        zoned: bool,
-        lenient: bool,
+        session: RowSession,
     ) -> SparkClause:
         if clause.action == "delete":
             return cls(number, clause, None)
@@ -68,9 +68,7 @@ class SparkClause:
             uri=uri,
             query=query,
             now_ms=now_ms,
-            spark=True,
-            zoned=zoned,
-            lenient=lenient,
+            session=session,
             rewrite=clause.action == "update",
             nulls=True,
         )

@@ -46,14 +46,14 @@ from trilake.spark.delta.merge.source import (
 )
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
-from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, session_widening
+from trilake.spark.delta.settings import AUTO_MERGE, row_session, session_widening
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
 from trilake.spark.scan.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.job_errors import failing_as
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.settings import is_utc, session_flag
+from trilake.spark.session.settings import session_flag
 
 #: A source of up to this many bytes is broadcast, so that the target is not shuffled.
 _BROADCAST_BYTES = 64 << 20
@@ -93,8 +93,7 @@ class MergeJob:
                 uri=snapshot.uri,
                 query=snapshot.engine.query,
                 now_ms=self.started,
-                zoned=not is_utc(spark),
-                lenient=not is_ansi(spark),
+                session=row_session(spark),
             )
             for i, c in enumerate(request.clauses)
         ]

@@ -12,11 +12,10 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError, masked
 from trilake.spark.delta.names.entries import About, move_entry, permanent_entry, rename_entry
 from trilake.spark.delta.reading.read import violation_finder
-from trilake.spark.delta.settings import is_ansi
+from trilake.spark.delta.settings import row_session
 from trilake.spark.delta.storing.computed import judge_default
 from trilake.spark.delta.storing.store_assignment import is_case_sensitive
 from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.settings import is_utc
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.parser.alter import ExactAlter, change_table
 from trilake.sql.parser.cursor import Cursor
@@ -58,8 +57,7 @@ def run_alter(session: SqlSession, sql: str) -> DataFrame | None:
     alter = kind(
         log_to_change(session, target),
         find_violation=violation_finder(session.spark, target.path, target.options),
-        zoned=not is_utc(session.spark),
-        lenient=not is_ansi(session.spark),
+        session=row_session(session.spark),
         run=SparkRunner(session.spark),
         judge_default=partial(judge_default, session.spark),
         commits_always=True,
