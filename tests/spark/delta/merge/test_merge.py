@@ -349,6 +349,27 @@ def test_rules_that_only_spark_evaluates(session: SparkSession, tmp_path: Path) 
         table.merge(source, "lower(key) = k").whenMatchedUpdate(set={"n": "NULL"}).execute()
 
 
+@pytest.mark.parametrize("assigned", ["key", "key, name"])
+def test_rules_of_spark_read_unassigned_columns(sql: SparkSession, tmp_path: Path, assigned: str) -> None:
+    """They read null instead of a default, and failed for a column that no clause assigns."""
+    t = f"delta.`{tmp_path}`"
+    sql.sql(
+        f"CREATE TABLE {t} (key INT, name STRING DEFAULT 'n', more STRING,"
+        " short STRING GENERATED ALWAYS AS (left(name, 9)),"
+        " hash STRING GENERATED ALWAYS AS (md5(CAST(concat(name, coalesce(more, '')) AS BINARY)))) USING delta"
+        " TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    sql.sql(f"ALTER TABLE {t} ADD CONSTRAINT known CHECK (soundex(name) = soundex(short))")
+    sql.sql(f"INSERT INTO {t} (key, name) VALUES (1, 'n')")
+    source = "(SELECT id AS key, 'n' AS name FROM range(1, 4))"
+    sql.sql(
+        f"MERGE INTO {t} t USING {source} s ON t.key = s.key WHEN MATCHED THEN UPDATE SET t.name = 'o'"
+        f" WHEN NOT MATCHED THEN INSERT ({assigned}) VALUES ({', '.join('s.' + n for n in assigned.split(', '))})"
+    )
+    found = {tuple(r) for r in sql.sql(f"SELECT key, name, hash = md5(CAST(name AS BINARY)) FROM {t}").collect()}
+    assert found == {(1, "o", True), (2, "n", True), (3, "n", True)}
+
+
 def test_rows_moved_between_partitions_keep_their_ids(session: SparkSession, tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]})
     trilake.write(rows, tmp_path, partition_by=["p"], properties=EVERYTHING)

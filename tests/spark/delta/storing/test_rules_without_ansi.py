@@ -79,3 +79,13 @@ def test_constraint_on_generated_identity_values(session: SparkSession, tmp_path
     session.sql(f"ALTER TABLE {t} ADD CONSTRAINT c CHECK (n % 2 < 2)")
     session.sql(f"INSERT INTO {t} (id) VALUES (1)")
     assert trilake.open(tmp_path / "t").to_arrow()["n"].to_pylist() == [1]
+
+
+def test_rules_on_columns_that_a_merge_does_not_assign(session: SparkSession, tmp_path: Path) -> None:
+    t = _created(session, tmp_path / "t", ", g INT GENERATED ALWAYS AS (a % 3)")
+    session.sql(f"ALTER TABLE {t} ADD CONSTRAINT c CHECK (coalesce(b + g, 0) < 5)")
+    session.sql(
+        f"MERGE INTO {t} t USING (SELECT {ROW}) r ON t.id = r.id WHEN NOT MATCHED THEN INSERT (id) VALUES (r.id)"
+    )
+    session.sql(f"MERGE INTO {t} t USING (SELECT {ROW}) r ON t.id = r.id WHEN MATCHED THEN UPDATE SET a = 5")
+    assert [tuple(r) for r in session.sql(f"SELECT id, a, b, g FROM {t}").collect()] == [(1, 5, None, 2)]

@@ -18,6 +18,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import Path
 from trilake.delta.rules.constraints import RowSession
 from trilake.delta.rules.defaults import default_expression
+from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.row_rules import RESERVED, RowRules, check_stages, sql_type
 from trilake.delta.scan.generated import generation_expression
 from trilake.delta.scan.scan import read_schema
@@ -259,11 +260,15 @@ def _with_spark_rules(
     third: dict[str, Column] = {}
     checks: dict[str, str] = {}
     emptied: tuple[str, ...] = ()
+    identities = {c.name for c in identity_columns(schema)}  # the tasks give them values
+    has_checks = any(name.startswith(f"{RESERVED}check_") for name in spark_names)
     for f in schema.fields:
         sql, kind = generation_expression(f), sql_type(f.type)
         lacking = [c.number for c in clauses if c.rules is not None and f.name not in c.columns]
-        if f.name in spark_names and lacking:
-            value = F.expr(f"CAST(({sql or default_expression(f)}\n) AS {kind})")
+        # Expressions may read every column, but only constraints read generated ones.
+        is_read = f.name not in identities if sql is None else has_checks
+        if lacking and (is_read or f.name in spark_names):
+            value = F.expr(f"CAST(({sql or default_expression(f) or 'NULL'}\n) AS {kind})")
             existing = F.col(quote_name(f.name)) if f.name in rows.columns else F.lit(None).cast(kind)
             stage = first if sql is None else second
             stage[f.name] = F.when(F.col(CLAUSE).isin(lacking), value).otherwise(existing)
