@@ -488,13 +488,9 @@ def _without_moved(indices: tuple[IndexMetadata, ...]) -> tuple[IndexMetadata, .
     note = next((i for i in indices if i.is_note and i.details and i.details.type_url.endswith(_MOVED)), None)
     if note is None:
         return indices
-    first = min(note.fragment_bitmap or (0,))
+    before = FrozenBitMap(range(min(note.fragment_bitmap or (0,))))
     return tuple(
-        replace(
-            i,
-            fragment_bitmap=FrozenBitMap(id for id in i.fragment_bitmap if id < first),
-            moved=FrozenBitMap(id for id in i.fragment_bitmap if id >= first),
-        )
+        replace(i, fragment_bitmap=i.fragment_bitmap & before, moved=i.fragment_bitmap - before)
         if not i.is_note and i.fragment_bitmap is not None and i.dataset_version <= note.dataset_version
         else i
         for i in indices
