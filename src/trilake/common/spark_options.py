@@ -1,4 +1,4 @@
-"""Options of Spark's own readers and writers (CSV, JSON, XML, text, Parquet, ORC, Avro) that have no effect here.
+"""Options of Spark's own readers and writers (CSV, JSON, XML, text, Parquet, ORC, Avro, streams) without effect here.
 
 Spark ignores options that a source does not know, so options such as ``header`` are often passed to every format.
 Options that choose files, such as ``pathGlobFilter``, are not listed: ignoring one would return different rows.
@@ -28,6 +28,9 @@ _OF_SPARK = frozenset(
         "avroSchema avroSchemaUrl recordName recordNamespace ignoreExtension positionalFieldMatching",
         # Parquet, ORC, and all sources of files
         "datetimeRebaseMode int96RebaseMode ignoreCorruptFiles ignoreMissingFiles recursiveFileLookup basePath",
+        # streams, on reads and writes that are none, such as those of foreachBatch
+        "checkpointLocation queryName maxFilesPerTrigger maxBytesPerTrigger ignoreDeletes ignoreFileDeletion",
+        "ignoreChanges skipChangeCommits failOnDataLoss",
     )
     for name in names.split()
 )

@@ -39,6 +39,17 @@ def test_options_that_may_mean_trilake_are_errors(name: str) -> None:
             Options({name: "x", "header": "true"}, known, reading=reading)
 
 
+def test_options_of_streams_are_ignored_by_batches() -> None:
+    """Functions of ``foreachBatch`` often pass the options of their stream on; delta-spark ignores them."""
+    of_stream = {"checkpointLocation": "x", "maxFilesPerTrigger": "1", "ignoreChanges": "true"}
+    for known, reading in ((READ_OPTIONS, True), (WRITE_OPTIONS, False)):
+        with pytest.warns(UserWarning, match="options: checkpointLocation, ignoreChanges, maxFilesPerTrigger"):
+            options = Options(of_stream, known, reading=reading)
+        assert options.values == {}
+    with pytest.raises(UnknownOptionError, match="startingVersion"):
+        Options({"startingVersion": "1"}, WRITE_OPTIONS)
+
+
 def test_write_options_are_ignored_by_reads_only() -> None:
     assert has_no_effect("mergeSchema", "true", reading=True)
     assert not has_no_effect("mergeSchema", "true")
