@@ -194,3 +194,16 @@ def test_column_rewrite_after_concurrent_delete() -> None:
     assert merge.execute(pa.table({"id": [1, 2], "x": [10.0, 20.0]})) == stats(0, 1, 0)
     assert dataset.to_table(["id", "x"]).to_pydict() == {"id": [1, 3, 4], "x": [10.0, 3.5, 4.5]}
     dataset.validate()
+
+
+def test_deletes_need_only_the_keys_of_the_source() -> None:
+    source = pa.table({"id": [1, 2], "z": [0, 0], "s": [{"other": 1}] * 2})
+    dataset = begun()
+    assert dataset.merge_insert("id").when_matched_delete().execute(source) == stats(0, 0, 2)
+    assert dataset.merge_insert("id").when_not_matched_by_source_delete("id > 3").execute(source) == stats(0, 0, 1)
+    assert dataset.to_table()["id"].to_pylist() == [3]
+    with pytest.raises(SchemaMismatchError, match="the source has columns id, z, s"):
+        dataset.merge_insert("id").when_not_matched_insert_all().execute(source)
+    twice = pa.table([pa.array([3]), pa.array([3])], ["id", "id"])
+    with pytest.raises(SchemaMismatchError, match="the source has columns id, id"):
+        dataset.merge_insert("id").when_matched_delete().execute(twice)

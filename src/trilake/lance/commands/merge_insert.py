@@ -138,6 +138,8 @@ def planned(
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError`` or ``WriteFailedError``.
     """
+    if not (what.update or what.insert):  # only the keys matter
+        source = source.select([i for i, name in enumerate(source.schema.names) if name in what.on])
     rows = _conformed(snapshot, source, what.on)
     partial = {f.name: f.type for f in source.schema if _lacks_fields(f.type, rows.schema.field(f.name).type)}
     by_columns = _rewrites_columns(snapshot, what, rows, partial)
