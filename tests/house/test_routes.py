@@ -35,6 +35,7 @@ calls = {
     .when_matched_update_all().when_not_matched_insert_all().execute(),
 }
 calls[call]()  # fill caches and finish lazy imports
+assert trilake.common.compute.pc.field
 passed = set()
 def note(frame, event, argument):
     if event == "call" and frame.f_code.co_filename.startswith(package) and frame.f_code.co_name != "<module>":

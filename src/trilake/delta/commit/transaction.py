@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from trilake.common.version import __version__
 from trilake.delta.commit import row_tracking
-from trilake.delta.commit.conflicts import ReadSet, Winner, check, check_between
+from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check_between
 from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN as CLUSTERING_DOMAIN
 from trilake.delta.log.log import DeltaLog, check_same_table
@@ -189,7 +189,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> int:
     previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
     read_of_base = replace(plan.read, protocol=previous.state.protocol, metadata=previous.state.metadata)
     plan = replace(plan, read=read_of_base)
-    check_reads_elsewhere(log, plan.read, previous.version)
+    for other in plan.read.elsewhere:
+        check_read_at(log, other, previous.version)
     for attempt in range(MAX_ATTEMPTS):
         version = previous.version + 1
         data = _content(log, base, previous, plan, token)
@@ -340,25 +341,24 @@ def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _Commi
     return previous
 
 
-def check_reads_elsewhere(log: DeltaLog, read: ReadSet, base: int) -> None:
-    """Check that reads of other versions are still valid at ``base``, and reads of ``base`` there.
+def check_read_at(log: DeltaLog, other: ReadAt, base: int) -> None:
+    """Check that reads at another version are still valid at ``base``, and reads at ``base`` there.
 
     Raises a ``ConflictError``.
     """
-    for other in read.elsewhere:
-        low, high = sorted((other.version, base))
-        commits = log.commits(low + 1, high)
-        if len(commits) != high - low:
-            raise ConcurrentWriteError(
-                f"the log no longer has the commits after version {low}, which this commit read",
-                help="read the table again and repeat the write",
-                file=log.store.uri,
-                version=high,
-            )
-        for version, meta in commits:
-            reason = check_between(other.read, Winner(version, log.parse([(version, meta)])))
-            if reason is not None:
-                raise reason
+    low, high = sorted((other.version, base))
+    commits = log.commits(low + 1, high)
+    if len(commits) != high - low:
+        raise ConcurrentWriteError(
+            f"the log no longer has the commits after version {low}, which this commit read",
+            help="read the table again and repeat the write",
+            file=log.store.uri,
+            version=high,
+        )
+    for version, meta in commits:
+        reason = check_between(other.read, Winner(version, log.parse([(version, meta)])))
+        if reason is not None:
+            raise reason
 
 
 def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:

@@ -249,7 +249,13 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
         return dict(self.snapshot.store.options) or None
 
     def latest_storage_options(self) -> dict[str, str] | None:
-        """Return the options of the object store, which trilake does not renew."""
+        """Return the options of the object store, which trilake does not renew.
+
+        Example
+        -------
+        >>> print(write_dataset(pa.table({"a": [1]}), "memory://doc-options").latest_storage_options())
+        None
+        """
         return self.initial_storage_options
 
     #: pylance's private name, which lance-ray reads.

@@ -24,7 +24,7 @@ from pyroaring import BitMap64
 from trilake.common.progress import track
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, check_reads_elsewhere, commit
+from trilake.delta.commit.transaction import CommitPlan, check_read_at, commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, not_written
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
@@ -243,7 +243,8 @@ def commit_changes(
     """
     metadata = None if metadata == snapshot.metadata else metadata
     if not actions and metadata is None and txn is None:
-        check_reads_elsewhere(log, read, snapshot.version)  # that nothing matched must be true of one version
+        for other in read.elsewhere:
+            check_read_at(log, other, snapshot.version)  # that nothing matched must be true of one version
         return None
     plan = CommitPlan(
         operation=operation,
