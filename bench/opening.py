@@ -50,6 +50,7 @@ def benchmarks() -> Iterator[Benchmark]:
             Contender("trilake", _process("import trilake; print(trilake.open({}).version)")),
         ],
         baseline="deltalake",
+        targets={"trilake": 3.0},
         rounds=15,
         setup=_table,
     )
