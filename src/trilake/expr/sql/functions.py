@@ -36,8 +36,9 @@ def _abs(call: Call) -> Sql:
 
 
 def _length(call: Call) -> Sql:
-    name = "octet_length" if call.args[0].family == "binary" else "length"
-    return counted(f"{name}({call.args[0].code if name == 'octet_length' else call.string(0)})")
+    if call.args[0].family == "binary":
+        return counted(f"octet_length({call.args[0].code})")
+    return counted(f"length({call.string(0)})")
 
 
 def _round(call: Call) -> Sql:
