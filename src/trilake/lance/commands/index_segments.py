@@ -31,7 +31,7 @@ from trilake.lance.scan.fragment_reader import ROW_ADDRESS
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
-from trilake.lance.versions.manifest import IndexMetadata
+from trilake.lance.versions.manifest import IndexMetadata, Manifest
 
 
 def optimize(
@@ -218,33 +218,32 @@ def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexM
     field = snapshot.view.schema.field(snapshot.view.schema.spelled(column))
     if segments[0].fields != (field.id,):
         raise InvalidArgumentError(f"the segments do not index column {column!r}", help="pass the column they index")
-    for segment in segments:
-        _check_rows(snapshot, segment)
+    _check_unmoved(snapshot, segments)
     same = [index for index in snapshot.manifest.indices if index.name == name]
     kept = _beside(snapshot, same, segments)
     return snapshot.commit(op.CreateIndex((*kept, *(replace(s, name=name) for s in segments)), tuple(same)))
 
 
-def _check_rows(snapshot: Snapshot, segment: IndexMetadata) -> None:
-    """Raise ``ConflictError`` unless the indexed values are in the same files as when the segment was built."""
-    built = segment.dataset_version
-    manifest = snapshot.manifest if built == snapshot.version else transaction.load(snapshot.store, built)
-    then, now = (
-        {
-            f.id: [file.path for file in f.files if segment.fields[0] in file.fields]
-            for f in version.fragments
-            if f.id in (segment.fragment_bitmap or ())
-        }
-        for version in (manifest, snapshot.manifest)
-    )
-    moved = sorted(id for id in then if then[id] != now.get(id))
-    if moved:
-        raise CommitConflictError(
-            f"the rows of fragment {moved[0]} were moved or changed after version {built}, in which they were indexed",
-            help=_AGAIN,
-            file=snapshot.store.uri,
-            version=snapshot.version,
-        )
+def _check_unmoved(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> None:
+    """Raise ``ConflictError`` unless the indexed values are in the same files as when the segments were built."""
+    (field,) = segments[0].fields
+    now = _files_by_fragment(snapshot.manifest, field)
+    for built in sorted({s.dataset_version for s in segments} - {snapshot.version}):
+        then = _files_by_fragment(transaction.load(snapshot.store, built), field)
+        covered = (s.fragment_bitmap or () for s in segments if s.dataset_version == built)
+        moved = min((id for ids in covered for id in ids if id in then and then[id] != now.get(id)), default=None)
+        if moved is not None:
+            raise CommitConflictError(
+                f"the rows of fragment {moved} were moved or changed after version {built}, in which they were indexed",
+                help=_AGAIN,
+                file=snapshot.store.uri,
+                version=snapshot.version,
+            )
+
+
+def _files_by_fragment(manifest: Manifest, field: int) -> dict[int, list[str]]:
+    """Return the paths of the files with a field, by fragment."""
+    return {f.id: [file.path for file in f.files if field in file.fields] for f in manifest.fragments}
 
 
 def _beside(snapshot: Snapshot, same: list[IndexMetadata], new: Sequence[IndexMetadata]) -> list[IndexMetadata]:
