@@ -84,6 +84,12 @@ def test_every_type_is_read_back(tmp_path: Path, version: str, pattern: str) -> 
         assert lance.file.LanceFileReader(path).metadata().num_rows == rows
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_few_distinct_values_are_read_back(tmp_path: Path, version: str) -> None:
+    few = {name: array.take(pa.array(np.arange(1500) % 7)) for name, array in columns(version, 7, "some")}
+    assert not list(differences(pa.table(few), read(write(tmp_path, pa.table(few), version)[0])))
+
+
 @pytest.mark.parametrize("pattern", NULLS)
 @pytest.mark.parametrize("name", ALONE)
 def test_separate_types_are_read_back(tmp_path: Path, pattern: str, name: str) -> None:

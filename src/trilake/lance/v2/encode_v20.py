@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
-from trilake.lance.file.types import check_strings, is_text, is_variable
+from trilake.lance.file.types import check_strings, is_variable
 from trilake.lance.proto import encodings20_pb2 as pb
 from trilake.lance.v2.compression import compress
 from trilake.lance.v2.encode_dictionary import distinct_strings
@@ -55,7 +55,7 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
         encoding = None
         if field.is_packed or field.is_blob:
             encoding = _packed(array, field, add)
-        elif is_text(array.type):
+        elif pt.is_string(array.type):  # pylance cannot read a dictionary of large strings
             encoding = _string_dictionary(array, add)
         if encoding is None:
             encoding = _values(array, Options.of(field.metadata), add)
