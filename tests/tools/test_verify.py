@@ -100,6 +100,15 @@ def test_indices_of_nulls_and_empty_strings_are_sound() -> None:
     assert not trilake.verify(uri).findings
 
 
+def test_deletion_files_of_the_source_are_verified_from_clones_and_branches(tmp_path: Path) -> None:
+    made = lance.write_dataset(pa.table({"n": [1, 2, 3]}), tmp_path / "t")
+    made.delete("n = 2")
+    for other in (made.shallow_clone(tmp_path / "clone"), made.create_branch("side")):
+        found = trilake.verify(other.uri)
+        assert not found.findings
+        assert {c.examined for c in found.checks if c.code == "lance.deletion-file-unreadable"} == {1}
+
+
 def test_older_version_is_verified(tmp_path: Path, sound: Callable[[str], Path]) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound("build"), folder)

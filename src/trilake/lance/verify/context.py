@@ -132,7 +132,8 @@ class LanceContext:
     def _deleted(self, fragment: Fragment, entry: DeletionFile, rows: int) -> Deleted:
         key = entry.key(fragment.id)
         try:
-            positions = deletions.decode(entry.file_type, self.store.read(key), rows=MAX_ROWS, file=key)
+            store, place = self.snapshot.bases.deletion_file(fragment.id, entry)
+            positions = deletions.decode(entry.file_type, store.read(place), rows=MAX_ROWS, file=key)
         except (TrilakeError, OSError) as e:
             return Deleted(key, entry.num_deleted_rows, rows, error=e)
         return Deleted(key, entry.num_deleted_rows, rows, len(positions), positions.max() if positions else -1)
