@@ -147,3 +147,10 @@ def test_session_rejects_a_builder() -> None:
     """It was used as the name, and its settings were lost."""
     with pytest.raises(InvalidArgumentError, match="app_name must be a string"):
         trilake.session(SparkSession.builder)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["conf", "config", "master"])
+def test_session_rejects_names_that_are_no_settings(name: str) -> None:
+    """A dict of settings was taken for the value of one, and lost."""
+    with pytest.raises(InvalidArgumentError, match=rf"'{name}' is not a setting of Spark.*\*\*{{"):
+        trilake.session(**{name: {"spark.sql.ansi.enabled": "false"}})  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from trilake.common.arguments import checked
 from trilake.common.text import quote_parts
+from trilake.errors import InvalidArgumentError
 from trilake.spark.live_frames.frames import following
 from trilake.spark.patches.chains import classes
 from trilake.spark.patches.reader import with_table_name
@@ -308,8 +309,8 @@ def session(
 
     A running session keeps its cores, memory, Java and other static settings.
 
-    Raises ``MissingDependencyError`` without PySpark, ``UnsupportedSparkError`` for a release that is too old, and
-    ``JavaNotFoundError`` without a suitable Java.
+    Raises ``InvalidArgumentError`` for the name of a setting without a dot, ``MissingDependencyError`` without PySpark,
+    ``UnsupportedSparkError`` for a release that is too old, and ``JavaNotFoundError`` without a suitable Java.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/session", mode="overwrite")
@@ -318,6 +319,10 @@ def session(
     (3, True)
     """
     check_pyspark()
+    if wrong := [name for name in conf if "." not in name]:
+        raise InvalidArgumentError(
+            f"{wrong[0]!r} is not a setting of Spark", help='pass settings as **{"spark.sql.ansi.enabled": False}'
+        )
     conf = without_jar(conf)
     if remote is not None:
         spark = connect_session(app_name, remote, **conf)
