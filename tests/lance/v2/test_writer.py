@@ -110,6 +110,21 @@ def test_lists_without_items_are_read_back(tmp_path: Path, version: str, lists: 
 # --- datasets ---
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("rows", [4, 1500])
+def test_fields_of_null_structs_are_null_alone(tmp_path: Path, version: str, rows: int) -> None:
+    is_null = pa.array(np.arange(rows) % 3 == 1)
+    leaves = {"i": column(INT, rows), "s": column(TEXT, rows), "v": column(pa.list_(INT, 2), rows)}
+    leaves |= {"l": column(pa.list_(INT), rows), "few": column(TEXT, 1).take(pa.array(np.zeros(rows, int)))}
+    inner = pa.StructArray.from_arrays(list(leaves.values()), list(leaves))
+    outer = pa.StructArray.from_arrays([inner, leaves["i"]], ["n", "i"], mask=is_null)
+    dataset = write_dataset(tmp_path, pa.table({"st": outer}), version)
+    for name in ("i", "n", *(f"n.{leaf}" for leaf in leaves)):
+        path = f"st.{name}"
+        assert dataset.to_table({"x": path})["x"].is_null().combine_chunks() == is_null, name
+        assert dataset.count_rows(f"{path} IS NULL") == sum(is_null.to_pylist()), name
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_lance_filters_appends_and_deletes(tmp_path: Path, version: str) -> None:
     table = pa.table({"id": pa.array(range(1500)), **dict(columns(version, 1500, "some"))})

@@ -55,7 +55,9 @@ class Levels:
         if bitmap is not None:
             marks = np.zeros(self.slots, np.uint8) if self.marks is None else self.marks.copy()
             marked = bool(mark_nulls(marks, self.ended, bitmap, offset, 2 * len(self.layers) + 1))
-        return replace(self, marks=marks if marked else self.marks, layers=(*self.layers, Layer(False, marked)))
+        # pylance reads a field alone without the nulls of its struct, so the field must be nullable as well.
+        nullable = marked or (self.marks is not None and bool((self.marks > self.ended).any()))
+        return replace(self, marks=marks if marked else self.marks, layers=(*self.layers, Layer(False, nullable)))
 
     def repeat(self, times: int) -> Levels:
         """Enter a fixed-size list: each entry becomes ``times`` entries."""
