@@ -109,6 +109,18 @@ def test_deletion_files_of_the_source_are_verified_from_clones_and_branches(tmp_
         assert {c.examined for c in found.checks if c.code == "lance.deletion-file-unreadable"} == {1}
 
 
+def test_tags_of_branches_are_verified(tmp_path: Path) -> None:
+    made = lance.write_dataset(pa.table({"n": [1]}), tmp_path / "t")
+    side = made.create_branch("side")
+    lance.write_dataset(pa.table({"n": [2]}), side, mode="append")
+    made.tags.create("theirs", ("side", 2))
+    assert trilake.verify(made.uri).ok
+    (tmp_path / "t/_refs/tags/theirs.json").write_text('{"branch": "side", "version": 7}')
+    (found,) = trilake.verify(made.uri).findings
+    assert found.code == "lance.tag-wrong"
+    assert "version 7 of branch 'side'" in found.message
+
+
 def test_older_version_is_verified(tmp_path: Path, sound: Callable[[str], Path]) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound("build"), folder)

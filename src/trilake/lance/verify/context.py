@@ -15,6 +15,7 @@ from trilake.lance.data_files import open_data_file
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import deletions
+from trilake.lance.versions.branches import branch_store
 from trilake.lance.versions.manifest import MAX_ROWS, DeletionFile, Fragment, Manifest
 from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.transaction import read_manifest
@@ -67,6 +68,10 @@ class LanceContext:
     def listing(self) -> Listing:
         """All versions.  Raises ``CorruptLogError`` if their files use two naming schemes."""
         return list_versions(self.store)
+
+    def listing_of(self, branch: str | None) -> Listing:
+        """All versions of a branch; ``None`` is the main line."""
+        return self.listing if branch is None else list_versions(branch_store(self.store, branch))
 
     @cached_property
     def version(self) -> int:

@@ -51,8 +51,9 @@ def tags(table: LanceContext) -> Generator[Finding, None, int]:
         yield unreadable("lance.tag-wrong", e)
         return 1
     for name, tag in tags.items():
-        if tag.version not in table.listing.versions:
-            message = f"the tag {name!r} refers to version {tag.version}, which does not exist"
+        if tag.version not in table.listing_of(tag.branch).versions:
+            of = "" if tag.branch is None else f" of branch {tag.branch!r}"
+            message = f"the tag {name!r} refers to version {tag.version}{of}, which does not exist"
             help = "move the tag to an existing version, or delete it"
             yield table.finding("tag-wrong", message, help=help, file=f"{TAGS}/{name}.json", version=tag.version)
     return len(tags)
