@@ -181,8 +181,6 @@ class TaskWriter:
         columns: list[tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int32]]]] = []
         for f in self.partition_fields:
             encoded = pc.dictionary_encode(table[f.name].combine_chunks(), null_encoding="encode")
-            if isinstance(encoded, pa.ChunkedArray):
-                encoded = encoded.chunk(0)
             indices = encoded.indices.to_numpy(zero_copy_only=False)
             columns.append((_partition_strings(f, encoded.dictionary), indices))
             if span * len(encoded.dictionary) >= 1 << 62:

@@ -94,18 +94,13 @@ class FileColumns:
     def adds(self, files: pa.Table) -> pa.StructArray:
         columns: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
         if self.stats is not None:
-            columns["stats_parsed"] = _one(self.stats.parse(files["stats"]))
+            columns["stats_parsed"] = self.stats.parse(files["stats"]).combine_chunks()
         if self.stats is not None and self.metadata.partition_columns:
             columns["partitionValues_parsed"] = parse_partition_values(
                 files, self.metadata.schema, self.metadata.partition_columns
             )
-        arrays = [columns[f.name] if f.name in columns else _one(files[f.name]) for f in self.type]
+        arrays = [columns[f.name] if f.name in columns else files[f.name].combine_chunks() for f in self.type]
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    chunk = column.combine_chunks()
-    return pa.concat_arrays(chunk.chunks) if isinstance(chunk, pa.ChunkedArray) else chunk
 
 
 def file_schema(columns: FileColumns, rare: RareActions, *, files_only: bool = False) -> pa.Schema:
@@ -195,7 +190,9 @@ class CheckpointFile:
             if self._kind == "add":
                 array = self.columns.adds(part)
             else:
-                array = pa.StructArray.from_arrays([_one(part[f.name]) for f in _REMOVE], fields=list(_REMOVE))
+                array = pa.StructArray.from_arrays(
+                    [part[f.name].combine_chunks() for f in _REMOVE], fields=list(_REMOVE)
+                )
             self._write({self._kind: array}, part.num_rows)
             start += part.num_rows
         rest = files.slice(start)

@@ -91,10 +91,7 @@ def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, 
 def parse_values(strings: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
     """Parse strings of one partition column; each distinct string is parsed once."""
     assert isinstance(field.type, PrimitiveType)
-    encoded = strings.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], strings.type)
-    encoded = pc.dictionary_encode(encoded)
+    encoded = strings.combine_chunks().dictionary_encode()
     distinct = encoded.dictionary
     distinct = pc.if_else(pc.equal(distinct, ""), None, distinct)
     try:

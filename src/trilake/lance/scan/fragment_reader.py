@@ -398,10 +398,7 @@ class FragmentReader:
 
 def one_array(chunked: pa.ChunkedArray) -> pa.Array:
     """Join all chunks into one array."""
-    if chunked.num_chunks == 1:
-        return chunked.chunk(0)
-    combined = chunked.combine_chunks()
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+    return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -110,8 +110,6 @@ def _strings(strings: pa.Array) -> Column:
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:
     flat = values.combine_chunks()
-    if isinstance(flat, pa.ChunkedArray):
-        flat = flat.chunk(0) if flat.num_chunks else pa.array([], values.type)
     return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
 
 

@@ -287,10 +287,7 @@ def _alike(source: DataType, target: DataType) -> bool:
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:
-    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if isinstance(flat, pa.ChunkedArray):
-        flat = flat.chunk(0) if flat.num_chunks else pa.array([], flat.type)
-    return flat
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def choose(clauses: Sequence[RowClause], rows: Rows) -> Indexes:

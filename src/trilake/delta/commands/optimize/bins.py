@@ -152,8 +152,6 @@ class Cubes:
         self.cube = np.full(self.count, -1, dtype=np.int64)
         self.matching = in_cube & same & ~foreign
         encoded = pc.dictionary_encode(pc.fill_null(ids, "")).combine_chunks()
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.chunk(0)
         self.cube[self.matching] = encoded.indices.to_numpy(zero_copy_only=False)[self.matching]
         #: Files that are clustered by other columns, or by another writer.
         self.other = (in_cube & ~same) | foreign

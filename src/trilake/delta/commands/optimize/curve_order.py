@@ -280,8 +280,6 @@ def _bounds_passed(bounds: pa.Array, values: pa.Array) -> pa.Array:
 def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The values in a searchable type; the order stays, though unequal values may become equal."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_decimal(array.type):
         return array.cast(pa.float64())
     if pa.types.is_boolean(array.type):
