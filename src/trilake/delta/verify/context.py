@@ -93,21 +93,21 @@ class DeltaContext:
     def batch(self) -> ActionBatch:
         """The actions of all readable commits; ``bad_commits`` has the others."""
         commits = sorted(self.listing.commits.items())
-        parts = [self._parse(commits[i : i + _AT_ONCE]) for i in range(0, len(commits), _AT_ONCE)]
-        return _joined(parts)
+        parts = [p for i in range(0, len(commits), _AT_ONCE) for p in self._parse(commits[i : i + _AT_ONCE])]
+        add, remove, cdc = (_joined(parts, kind) for kind in ("add", "remove", "cdc"))
+        return ActionBatch(add, remove, cdc, tuple(r for p in parts for r in p.rare))
 
-    def _parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
+    def _parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> list[ActionBatch]:
         try:
             data = self.store.read_many([m.key for _, m in commits])
-            return parse_commits(
-                [(v, m.key, d) for (v, m), d in zip(commits, data, strict=True)], self.log.engine.query
-            )
+            contents = [(v, m.key, d) for (v, m), d in zip(commits, data, strict=True)]
+            return [parse_commits(contents, self.log.engine.query)]
         except TrilakeError as e:
             if len(commits) == 1:
                 self.bad_commits[commits[0][0]] = e
-                return EMPTY_BATCH
+                return []
             middle = len(commits) // 2
-            return _joined([self._parse(commits[:middle]), self._parse(commits[middle:])])
+            return self._parse(commits[:middle]) + self._parse(commits[middle:])
 
     def actions(self, first: int, last: int) -> ActionBatch:
         """The actions of the commits between two versions, both included."""
@@ -170,6 +170,13 @@ class DeltaContext:
         """A finding about the version."""
         return Finding(code, message, help, version=self.version, **where)
 
+    def of_files(
+        self, wrong: pa.Array | pa.ChunkedArray, code: str, message: str, help: str, **where: Any
+    ) -> Iterator[Finding]:
+        """The same finding about each of the version's files that are ``wrong``."""
+        for file in self.adds["file"].filter(wrong).to_pylist():
+            yield self.finding(code, message, help, file=file, **where)
+
     # --- the version -------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -205,20 +212,11 @@ class DeltaContext:
         return int(self.adds.num_rows)
 
 
-def _joined(parts: Sequence[ActionBatch]) -> ActionBatch:
-    if len(parts) == 1:
-        return parts[0]
-    out: dict[str, list[pa.Table]] = {"add": [], "remove": [], "cdc": []}
-    start = 0
-    rare: list[tuple[int, str, object]] = []
-    for part in parts:
-        top = start
-        for name, tables in out.items():
-            table: pa.Table = getattr(part, name)
-            order = pc.add(table["order"], start)
-            tables.append(table.set_column(table.schema.get_field_index("order"), "order", order))
-            top = max(top, (pc.max(order).as_py() or 0) + 1)
-        rare += part.rare
-        start = top
-    joined = {name: pa.concat_tables([getattr(EMPTY_BATCH, name), *tables]) for name, tables in out.items()}
-    return ActionBatch(**joined, rare=tuple(rare))
+def _joined(parts: Sequence[ActionBatch], kind: str) -> pa.Table:
+    """The file actions of one kind, with orders that continue from part to part."""
+    tables: list[pa.Table] = [getattr(EMPTY_BATCH, kind)]
+    for number, part in enumerate(parts):
+        table: pa.Table = getattr(part, kind)
+        order = pc.add(table["order"], number << 40)  # far more than the lines of a part
+        tables.append(table.set_column(table.schema.get_field_index("order"), "order", order))
+    return pa.concat_tables(tables)

@@ -25,7 +25,7 @@ _THREADS = 16
 #: The repair steps for missing files, damaged files, and wrong statistics.
 DROP_MISSING, DROP_DAMAGED = "delta.drop-missing-files", "delta.drop-damaged-files"
 RECOMPUTE = "delta.recompute-statistics"
-#: Help for a damaged file.
+#: Help for a damaged or missing file.
 DAMAGED_HELP = (
     "restore the file from a backup; or remove the file from the table, which loses its rows (trilake.repair with"
     " accept_loss)"
@@ -86,38 +86,23 @@ def _column(values: Iterable[int | None]) -> pa.Array:
 def present(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file of the version exists."""
     missing = pc.is_null(_column(o.size for o in stored_files(table)))
-    for path in table.adds["file"].filter(missing).to_pylist():
-        yield table.finding(
-            "delta.file-missing",
-            "a data file of the version is missing, so its rows cannot be read",
-            "restore the file from a backup; or remove the file from the table, which loses its rows"
-            " (trilake.repair with accept_loss)",
-            file=path,
-            repair=DROP_MISSING,
-        )
+    message = "a data file of the version is missing, so its rows cannot be read"
+    yield from table.of_files(missing, "delta.file-missing", message, DAMAGED_HELP, repair=DROP_MISSING)
     return table.file_count
 
 
 def sized(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file has the size that the log states."""
-    store_sizes, log_sizes = _column(o.size for o in stored_files(table)), table.adds["size"]
-    wrong = pc.fill_null(pc.and_(pc.not_equal(store_sizes, log_sizes), pc.greater_equal(store_sizes, 0)), False)
-    damaged = pa.array([o.damaged for o in stored_files(table)], pa.bool_())
-    mask = wrong.combine_chunks() if isinstance(wrong, pa.ChunkedArray) else wrong
-    rows = zip(
-        table.adds["file"].filter(wrong).to_pylist(),
-        log_sizes.filter(wrong).to_pylist(),
-        store_sizes.filter(mask).to_pylist(),
-        damaged.filter(mask).to_pylist(),
-        strict=True,
-    )
-    for path, stated_size, size, is_damaged in rows:
+    files = zip(stored_files(table), table.adds["size"].to_pylist(), strict=True)
+    for number, (stored, size) in enumerate(files):
+        if stored.size is None or size is None or stored.size in (size, -1):
+            continue
         yield table.finding(
             "delta.file-size",
-            f"the file has {size:,} bytes, but the log says {stated_size:,}: the file was truncated or replaced",
-            DAMAGED_HELP if is_damaged else "restore the file from a backup",
-            file=path,
-            repair=DROP_DAMAGED if is_damaged else None,
+            f"the file has {stored.size:,} bytes, but the log says {size:,}: the file was truncated or replaced",
+            DAMAGED_HELP if stored.damaged else "restore the file from a backup",
+            file=table.adds["file"][number].as_py(),
+            repair=DROP_DAMAGED if stored.damaged else None,
         )
     return table.file_count
 
@@ -137,10 +122,8 @@ def counted(table: DeltaContext) -> Generator[Finding, None, int]:
     """The statistics state the number of rows that the file has."""
     true = _column(o.rows for o in stored_files(table))
     counts = record_counts(table.adds, table.engine.query)
-    wrong = np.flatnonzero(
-        pc.fill_null(pc.not_equal(true, counts.combine_chunks()), False).to_numpy(zero_copy_only=False)
-    )
-    for number in wrong.tolist():
+    wrong = pc.fill_null(pc.not_equal(true, counts), False)
+    for number in np.flatnonzero(np.asarray(wrong)).tolist():
         yield table.finding(
             "delta.statistics-num-records",
             f"the statistics say {counts[number].as_py():,} rows, but the file has {true[number].as_py():,}",

@@ -6,10 +6,10 @@ import datetime as dt
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -227,7 +227,6 @@ def rules_hold(table: DeltaContext) -> Generator[Finding, None, int]:
 
 # --- statistics ------------------------------------------------------------------------------------------------------
 
-Mask = npt.NDArray[np.bool_]
 _HELP = "recompute the statistics (trilake.repair): a filter may skip the file although it has matching rows"
 
 
@@ -241,18 +240,15 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
         " from t",
         t=pa.table({"s": stats}),
     )["ok"]
-    for path in adds["file"].filter(pc.and_(json_strings, pc.invert(valid))).to_pylist():
-        yield _finding(table, "statistics-malformed", "the statistics are not a JSON object", path, None)
+    wrong = partial(table.of_files, code="delta.statistics-malformed", help=_HELP, repair=RECOMPUTE)
+    yield from wrong(pc.and_(json_strings, pc.invert(valid)), message="the statistics are not a JSON object")
     counts = record_counts(adds, table.engine.query)
     vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
     unknown = pc.and_(pc.is_null(counts), vectors)
-    for path in adds["file"].filter(unknown).to_pylist():
-        message = "the file has a deletion vector, but its statistics have no numRecords"
-        yield _finding(table, "statistics-malformed", message, path, None)
+    yield from wrong(unknown, message="the file has a deletion vector, but its statistics have no numRecords")
     cardinality = pc.struct_field(adds["deletionVector"], "cardinality")
-    more = pc.fill_null(pc.greater(cardinality, counts), False)
-    for path in adds["file"].filter(more).to_pylist():
-        yield _finding(table, "statistics-malformed", "more rows are deleted than the statistics count", path, None)
+    more = pc.greater(cardinality, counts)
+    yield from wrong(more, message="more rows are deleted than the statistics count")
     return int(pc.sum(json_strings).as_py() or 0)
 
 
@@ -267,24 +263,13 @@ def bounds(table: DeltaContext) -> Generator[Finding, None, int]:
         for bound, value, less in ((stats.min, actual[0], True), (stats.max, actual[1], False)):
             if bound is None:
                 continue
-            outside = _beyond(value, bound, less)
-            for number in np.flatnonzero(outside).tolist():
+            beyond = (pc.less if less else pc.greater)(value.cast(bound.type), bound)
+            for number in np.flatnonzero(np.asarray(pc.fill_null(beyond, False))).tolist():
                 side = "least" if less else "greatest"
                 true, bound_value = value[number].as_py(), bound[number].as_py()
                 message = f"the {side} value is {true!r:.100}, but the statistics say {bound_value!r:.100}"
-                yield _finding(table, "statistics-bounds", message, adds["file"][number].as_py(), ".".join(path))
+                yield _of_column(table, "delta.statistics-bounds", message, adds, number, path)
     return len(facts.files)
-
-
-def _beyond(value: pa.Array, bound: pa.Array | pa.ChunkedArray, less: bool) -> Mask:
-    bounds = bound.combine_chunks() if isinstance(bound, pa.ChunkedArray) else bound
-    if isinstance(bounds, pa.ChunkedArray):
-        bounds = bounds.chunk(0) if bounds.num_chunks else pa.array([], bound.type)
-    if value.type != bounds.type:
-        value = value.cast(bounds.type)
-    beyond = (pc.less if less else pc.greater)(value, bounds)
-    mask: Mask = pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)
-    return mask
 
 
 def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -302,7 +287,7 @@ def nulls(table: DeltaContext) -> Generator[Finding, None, int]:
         for number in np.flatnonzero(np.asarray(wrong)).tolist():
             true, stated = actual[number].as_py(), null_counts[number].as_py()
             message = f"{true:,} values are null, but the statistics say {stated:,}"
-            yield _finding(table, "statistics-nulls", message, adds["file"][number].as_py(), ".".join(path))
+            yield _of_column(table, "delta.statistics-nulls", message, adds, number, path)
     return len(facts.files)
 
 
@@ -320,5 +305,6 @@ def _columns(table: DeltaContext, adds: pa.Table) -> Iterator[tuple[tuple[str, .
             yield path, stats
 
 
-def _finding(table: DeltaContext, code: str, message: str, file: str, column: str | None) -> Finding:
-    return table.finding(f"delta.{code}", message, _HELP, file=file, column=column, repair=RECOMPUTE)
+def _of_column(table: DeltaContext, code: str, message: str, adds: pa.Table, number: int, path: Path) -> Finding:
+    file, column = adds["file"][number].as_py(), ".".join(path)
+    return table.finding(code, message, _HELP, file=file, column=column, repair=RECOMPUTE)

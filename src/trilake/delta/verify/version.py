@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Generator
+from functools import partial
 from urllib.parse import unquote
 
 import numpy as np
@@ -44,27 +45,26 @@ def lists_features(table: DeltaContext) -> Generator[Finding, None, int]:
     newest = snapshot.segment.checkpoint_files
     if newest and may_name_sidecars(newest[0].key) and len(newest[0].key.split(".")) > 3:
         reasons["v2Checkpoint"] = "its newest checkpoint is a v2 checkpoint"
-    for name, why in reasons.items():
-        if not has_feature(protocol, name):
-            yield _lacking(table, f"the protocol does not have the feature {name}, but {why}", name)
-    feature_names = set(protocol.writer_features or ())
-    for name in sorted(feature_names):
+    lacking = [
+        (name, f"the protocol does not have the feature {name}, but {why}")
+        for name, why in reasons.items()
+        if not has_feature(protocol, name)
+    ]
+    of_writers, of_readers = set(protocol.writer_features or ()), set(protocol.reader_features or ())
+    for name in sorted(of_writers - of_readers):
         row = REGISTRY.get(name)
-        of_readers = row is not None and row.reader == 3 and protocol.min_reader_version >= 3
-        if of_readers and name not in set(protocol.reader_features or ()):
-            yield _lacking(table, f"the feature {name} is listed for writers, but not for readers", name)
-    for name in sorted(set(protocol.reader_features or ()) - feature_names):
-        yield _lacking(table, f"the feature {name} is listed for readers, but not for writers", name)
+        if row is not None and row.reader == 3 and protocol.min_reader_version >= 3:
+            lacking.append((name, f"the feature {name} is listed for writers, but not for readers"))
+    only_readers = sorted(of_readers - of_writers)
+    lacking += [(name, f"the feature {name} is listed for readers, but not for writers") for name in only_readers]
+    for name, message in lacking:
+        yield table.finding(
+            "delta.protocol-lacks-feature",
+            message,
+            f"add the feature to the table's protocol: set the table property delta.feature.{name} to 'supported'",
+            details={"feature": name},
+        )
     return max(1, len(reasons))
-
-
-def _lacking(table: DeltaContext, message: str, name: str) -> Finding:
-    return table.finding(
-        "delta.protocol-lacks-feature",
-        message,
-        f"add the feature to the table's protocol: set the table property delta.feature.{name} to 'supported'",
-        details={"feature": name},
-    )
 
 
 def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -73,39 +73,34 @@ def column_mapping(table: DeltaContext) -> Generator[Finding, None, int]:
     mode = metadata.column_mapping_mode
     if mode == "none":
         return 0
+    wrong = partial(
+        table.finding,
+        "delta.column-mapping-wrong",
+        help="restore an older version, or copy the rows into a new table: columns of files cannot be mapped reliably",
+    )
     fields = nested_fields(metadata.schema)
     for f in fields:
         if f.column_id is None or "delta.columnMapping.physicalName" not in f.metadata:
-            yield _mapping(table, f"column {f.name!r} has no id or no physical name", f.name)
+            yield wrong(f"column {f.name!r} has no id or no physical name", column=f.name)
     ids = Counter(f.column_id for f in fields if f.column_id is not None)
     for number in sorted(n for n, count in ids.items() if count > 1):
         column = next(f.name for f in fields if f.column_id == number)
-        yield _mapping(table, f"{ids[number]} columns have the id {number}", column)
+        yield wrong(f"{ids[number]} columns have the id {number}", column=column)
     names = Counter(f.physical_name for f in metadata.schema.fields)
     for name in sorted(n for n, count in names.items() if count > 1):
-        yield _mapping(table, f"{names[name]} columns have the physical name {name!r}", name)
+        yield wrong(f"{names[name]} columns have the physical name {name!r}", column=name)
     string = metadata.configuration.get(MAX_COLUMN_ID, "")
     top = max(ids, default=0)
     if not re.fullmatch("[0-9]{1,18}", string) or int(string) < top:
-        yield _mapping(table, f"{MAX_COLUMN_ID} is {string or 'not set'}, but a column has the id {top}", None)
+        yield wrong(f"{MAX_COLUMN_ID} is {string or 'not set'}, but a column has the id {top}")
     return len(fields)
-
-
-def _mapping(table: DeltaContext, message: str, column: str | None) -> Finding:
-    return table.finding(
-        "delta.column-mapping-wrong",
-        message,
-        "restore an older version, or copy the rows into a new table: columns of files cannot be mapped reliably",
-        column=column,
-    )
 
 
 def in_commit_times(table: DeltaContext) -> Generator[Finding, None, int]:
     """With in-commit timestamps, every commit has one, and they increase."""
+    metadata = table.snapshot.metadata
     try:
-        first = in_commit_timestamps_from(table.snapshot.metadata)
-    except NotCheckedError:
-        raise
+        first = in_commit_timestamps_from(metadata)
     except TrilakeError as e:
         yield table.finding("delta.in-commit-timestamp-wrong", e.message, e.help)
         return 1
@@ -163,14 +158,15 @@ def values(table: DeltaContext) -> Generator[Finding, None, int]:
     fields, adds = _partition_fields(table), table.adds
     if not adds.num_rows:
         return 0
+    code = "delta.partition-values-wrong"
     maps = adds["partitionValues"]
     counts = pa.array(np.concatenate([np.diff(c.offsets.to_numpy()) for c in maps.chunks]))
     wrong = pc.not_equal(counts, len(fields))
     for f in fields:
         wrong = pc.or_(wrong, pc.is_null(pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "all")))
-    for path in adds["file"].filter(wrong).to_pylist():
-        names = ", ".join(f.physical_name for f in fields) or "none"
-        yield _wrong_value(table, f"the file does not have exactly one value per partition column ({names})", path)
+    names = ", ".join(f.physical_name for f in fields) or "none"
+    message = f"the file does not have exactly one value per partition column ({names})"
+    yield from table.of_files(wrong, code, message, _VALUES_HELP)
     for f in fields:
         strings = pc.map_lookup(maps, pa.scalar(f.physical_name, pa.string()), "first")
         try:
@@ -179,7 +175,8 @@ def values(table: DeltaContext) -> Generator[Finding, None, int]:
             bad = [t for t in pc.unique(strings).to_pylist() if not _is_value(t, f)]
             hit = pc.is_in(strings, pa.array(bad, pa.string()))
             for path, string in zip(adds["file"].filter(hit).to_pylist(), strings.filter(hit).to_pylist(), strict=True):
-                yield _wrong_value(table, f"the partition value {string!r:.100} is not of type {f.type}", path, f.name)
+                message = f"the partition value {string!r:.100} is not of type {f.type}"
+                yield table.finding(code, message, _VALUES_HELP, file=path, column=f.name)
     return adds.num_rows if fields else 0
 
 
@@ -189,10 +186,6 @@ def _is_value(string: str | None, field: StructField) -> bool:
     except CorruptLogError:
         return False
     return True
-
-
-def _wrong_value(table: DeltaContext, message: str, path: str, column: str | None = None) -> Finding:
-    return table.finding("delta.partition-values-wrong", message, _VALUES_HELP, file=path, column=column)
 
 
 def paths(table: DeltaContext) -> Generator[Finding, None, int]:
@@ -259,11 +252,9 @@ def row_ids_present(table: DeltaContext) -> Generator[Finding, None, int]:
     if not (supported(snapshot.protocol) and snapshot.properties.is_on(ENABLED)):
         return 0
     lacking = pc.or_(pc.is_null(adds["baseRowId"]), pc.is_null(adds["defaultRowCommitVersion"]))
-    for path in adds["file"].filter(lacking).to_pylist():
-        yield _of_ids(table, "row-ids-missing", "the file has no row ids", _REWRITE, path)
-    ahead = adds.filter(pc.greater(pc.fill_null(adds["defaultRowCommitVersion"], 0), table.version))
-    for path in ahead["file"].to_pylist():
-        yield _of_ids(table, "row-ids-missing", "the file's rows have a future version", _REWRITE, path)
+    yield from table.of_files(lacking, "delta.row-ids-missing", "the file has no row ids", _REWRITE)
+    ahead = pc.greater(adds["defaultRowCommitVersion"], table.version)
+    yield from table.of_files(ahead, "delta.row-ids-missing", "the file's rows have a future version", _REWRITE)
     return table.file_count
 
 
@@ -282,7 +273,7 @@ def row_ids_unique(table: DeltaContext) -> Generator[Finding, None, int]:
     at = np.flatnonzero(first[1:] < reached) + 1
     for number in at.tolist():
         message = f"the file's row ids from {int(first[number])} on already belong to another file"
-        yield _of_ids(table, "row-ids-overlap", message, _REWRITE, with_ids["file"][number].as_py())
+        yield table.finding("delta.row-ids-overlap", message, _REWRITE, file=with_ids["file"][number].as_py())
     return int(with_ids.num_rows)
 
 
@@ -297,11 +288,11 @@ def mark_ahead(table: DeltaContext) -> Generator[Finding, None, int]:
     try:
         mark = high_water_mark(snapshot.state)
     except TrilakeError as e:
-        yield _of_ids(table, "row-id-mark-behind", e.message, e.help, None)
+        yield table.finding("delta.row-id-mark-behind", e.message, e.help)
         return 1
     if mark < top:
         message = f"the high-water mark of row ids is {mark}, but a row has the id {top}"
-        yield _of_ids(table, "row-id-mark-behind", message, _MARK_HELP, None)
+        yield table.finding("delta.row-id-mark-behind", message, _MARK_HELP)
     return 1
 
 
@@ -315,30 +306,19 @@ def identity_marks(table: DeltaContext) -> Generator[Finding, None, int]:
     for column in columns:
         stats = reader.column((column.name,))
         bound = None if stats is None else stats.max if column.step > 0 else stats.min
-        reached = None if bound is None else (pc.max if column.step > 0 else pc.min)(bound).as_py()
-        yield from _behind(table, column.name, column.mark, reached, column.step, column.explicit)
+        reached = None if bound is None else column.reach(bound)
+        if reached is None or (column.mark is None and column.explicit):
+            continue  # without a mark, nothing was ever generated: all values were given
+        yield table.finding(
+            "delta.identity-mark-behind",
+            f"the high-water mark of identity column {column.name!r} is {column.mark}, but a row has the value"
+            f" {reached}",
+            "run ALTER TABLE ... ALTER COLUMN ... SYNC IDENTITY before writing rows; otherwise values would be"
+            " generated twice",
+            severity="warning" if column.explicit else "error",
+            column=column.name,
+        )
     return len(columns)
-
-
-def _behind(
-    table: DeltaContext, name: str, mark: int | None, reached: int | None, step: int, explicit: bool
-) -> Generator[Finding, None, None]:
-    if reached is None or (mark is not None and (mark >= reached if step > 0 else mark <= reached)):
-        return
-    if mark is None and explicit:
-        return  # nothing was ever generated: all values were given
-    yield table.finding(
-        "delta.identity-mark-behind",
-        f"the high-water mark of identity column {name!r} is {mark}, but a row has the value {reached}",
-        "run ALTER TABLE ... ALTER COLUMN ... SYNC IDENTITY before writing rows; otherwise values would be"
-        " generated twice",
-        severity="warning" if explicit else "error",
-        column=name,
-    )
-
-
-def _of_ids(table: DeltaContext, code: str, message: str, help: str | None, file: str | None) -> Finding:
-    return table.finding(f"delta.{code}", message, help, file=file)
 
 
 # --- Iceberg metadata, if the table's properties enable it -----------------------------------------------------------
@@ -383,27 +363,23 @@ def iceberg_same(table: DeltaContext) -> Generator[Finding, None, int]:
         data_files = load("trilake.delta.iceberg.data_files", "Iceberg manifests")
     except MissingDependencyError as e:
         raise NotCheckedError(e.message) from e
+    differs = partial(table.finding, "delta.iceberg-differs", help=_REBUILD)
     try:
         there = dict(manifests.live_files(table.store, location, path))
     except (TrilakeError, manifests.DamagedFileError) as e:
-        yield _differs(table, f"the manifests of the version's Iceberg snapshot cannot be read: {e}", path)
+        yield differs(f"the manifests of the version's Iceberg snapshot cannot be read: {e}", file=path)
         return 1
     paths = (data_files.absolute_path(p, location) for p in table.adds["path"].to_pylist())
     for file, rows in zip(paths, record_counts(table.adds, table.engine.query).to_pylist(), strict=True):
         iceberg_file = there.pop(file, None)
         if iceberg_file is None:
-            yield _differs(table, "the Iceberg snapshot lacks the file", file)
+            yield differs("the Iceberg snapshot lacks the file", file=file)
         elif iceberg_file != rows:
-            yield _differs(
-                table, f"the Iceberg snapshot says that the file has {iceberg_file} rows, but the log says {rows}", file
-            )
+            message = f"the Iceberg snapshot says that the file has {iceberg_file} rows, but the log says {rows}"
+            yield differs(message, file=file)
     for file in there:
-        yield _differs(table, "the Iceberg snapshot has a file that is not in the version", file)
+        yield differs("the Iceberg snapshot has a file that is not in the version", file=file)
     return table.file_count
-
-
-def _differs(table: DeltaContext, message: str, file: str) -> Finding:
-    return table.finding("delta.iceberg-differs", message, help=_REBUILD, file=file)
 
 
 def _manifest_list(newest: Newest, version: int) -> str | None:
