@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from trilake.common.text import format_time, plain, plural
 from trilake.delta.commands.maintenance.analyze import compute_statistics
-from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
+from trilake.delta.commands.maintenance.restore import drop_files, gone
 from trilake.delta.engine import Engine
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
@@ -21,7 +20,6 @@ from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoi
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.protocol.table_features.append_only import removal_rejected
-from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify import data_files, log_files, rows
 from trilake.delta.verify.context import DeltaContext
@@ -186,12 +184,6 @@ def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
 # --- Repair steps that commit a new version: recompute statistics, remove references to missing files (FSCK) ----------
 
 
-def _gone(store: Store, paths: Sequence[str]) -> list[str]:
-    """The files that the store reports as missing; any other failure is an error."""
-    places = ((path, *locate(store, path)) for path in paths)
-    return [path for path, place, key in places if place.find(key) is None]
-
-
 def _chosen(snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
     adds = snapshot.adds
     return adds.filter(pc.is_in(decoded_paths(adds["path"]), pa.array(list(paths), pa.string())))
@@ -208,8 +200,8 @@ def _live_rows(files: pa.Table, query: Query) -> int | None:
 def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
     """Remove missing files from the table, as one commit, and report the lost rows."""
     snapshot = DeltaLog(store, engine).snapshot()
-    paths = _gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())  # the findings list only some
-    return [_drop(store, engine, findings, DROP_MISSING, paths, lambda: _gone(store, paths))]
+    paths = gone(store, decoded_paths(snapshot.adds["path"]).to_pylist())  # the findings list only some
+    return [_drop(store, engine, findings, DROP_MISSING, paths, lambda: gone(store, paths))]
 
 
 def drop_damaged(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
@@ -248,15 +240,7 @@ def _drop(
         if now.properties.is_on(APPEND_ONLY):
             raise removal_rejected(store.uri)
         garbage = _chosen(now, look())
-        clock = engine.runtime.clock_ms()
-        plan = CommitPlan(
-            operation="FSCK",
-            parameters={"numRemovedFiles": str(garbage.num_rows)},
-            file_actions=[remove_action(row, clock) for row in garbage.to_pylist()],
-            metrics={"numRemovedFiles": garbage.num_rows},
-            read=ReadSet(removed=frozenset(garbage["path"].to_pylist())),
-        )
-        return commit(log, now, plan)
+        return drop_files(log, now, garbage, {"numRemovedFiles": str(garbage.num_rows)})
 
     codes = _codes(findings)
     return PlannedStep(RepairStep(code, message, codes, tuple(paths), lost, needs="accept_loss"), apply)

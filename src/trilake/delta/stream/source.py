@@ -43,7 +43,7 @@ from trilake.delta.stream.tail import (
     snapshot_units,
     tail_of,
 )
-from trilake.errors import ObjectNotFoundError, VersionNotFoundError
+from trilake.errors import VersionNotFoundError
 from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")
@@ -373,11 +373,7 @@ class DeltaStream:
         _log.warning("rows were missed; the stream continues because failOnDataLoss=false: %s", error)
 
     def _has_commit(self, version: int) -> bool:
-        try:
-            self.log.store.head(commit_key(version))
-        except ObjectNotFoundError:
-            return False
-        return True
+        return self.log.store.find(commit_key(version)) is not None
 
     def _check_id(self, offset: StreamOffset) -> None:
         if offset.reservoir_id != self.table_id:

@@ -7,7 +7,7 @@ marks, and column ids are not reused.  If row tracking has been dropped since, r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
 from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.identity import identity_columns, updated_schema
 from trilake.delta.scan.read import locate
-from trilake.errors import InvalidArgumentError, MissingFileError, ObjectNotFoundError, stating
+from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.storage.base import Store
 from trilake.storage.uri import is_absolute
 from trilake.table.table import as_version
@@ -217,15 +217,10 @@ def without(files: pa.Table, others: pa.Table) -> pa.Table:
     return files.filter(pc.invert(pc.is_in(file_keys(files), pc.unique(file_keys(others)))))
 
 
-def _missing(store: Store, paths: Sequence[str]) -> list[str]:
-    absent = []
-    for path in paths:
-        place, key = locate(store, path)
-        try:
-            place.head(key)
-        except ObjectNotFoundError:
-            absent.append(path)
-    return absent
+def gone(store: Store, paths: Sequence[str]) -> list[str]:
+    """The files that the store reports as missing; any other failure is an error."""
+    places = ((path, *locate(store, path)) for path in paths)
+    return [path for path, place, key in places if place.find(key) is None]
 
 
 def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK) -> list[str]:
@@ -240,7 +235,7 @@ def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK)
         doubtful = pa.array(relative, pa.string()).filter(pc.invert(there)).to_pylist()
         required = [*doubtful, *(p for p in required if is_absolute(p))]
     chunks = [required[i : i + _CHUNK] for i in range(0, len(required), _CHUNK)]
-    return sorted(path for absent in run(partial(_missing, store), chunks) for path in absent)
+    return sorted(path for absent in run(partial(gone, store), chunks) for path in absent)
 
 
 def with_marks_of(schema: StructType, other: StructType) -> StructType:
@@ -277,14 +272,18 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     missing: list[str] = paths.filter(is_gone).to_pylist()
     if not missing or dry_run:
         return missing
+    drop_files(log, snapshot, snapshot.adds.filter(is_gone), {})
+    return missing
+
+
+def drop_files(log: DeltaLog, snapshot: Snapshot, files: pa.Table, parameters: Mapping[str, Any]) -> int:
+    """Remove files, whose rows are lost, from a version; return the new version."""
     now = log.engine.runtime.clock_ms()
-    missing_adds = snapshot.adds.filter(is_gone)
     plan = CommitPlan(
         operation="FSCK",
-        parameters={},
-        file_actions=[remove_action(a, now) for a in missing_adds.to_pylist()],
-        metrics={"numRemovedFiles": len(missing)},
-        read=ReadSet(removed=frozenset(missing_adds["path"].to_pylist())),
+        parameters=parameters,
+        file_actions=[remove_action(row, now) for row in files.to_pylist()],
+        metrics={"numRemovedFiles": files.num_rows},
+        read=ReadSet(removed=frozenset(files["path"].to_pylist())),
     )
-    commit(log, snapshot, plan)
-    return missing
+    return commit(log, snapshot, plan)
