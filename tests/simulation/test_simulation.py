@@ -13,7 +13,6 @@ import pytest
 from tests.simulation import remembered
 from tests.simulation.plan import Op, Plan, make_plan
 from tests.simulation.runner import one_thread, run_plan, run_seed, shrink
-from trilake.delta.log.checkpoint_parts import Unexpired
 from trilake.delta.log.log_compaction import json_lines
 
 
@@ -80,7 +79,7 @@ def test_checkpoint_that_drops_tombstone_is_found(single_thread: None) -> None:
     ops = ((Op(1, "overwrite", (0, 1)), Op(2, "checkpoint", (0, 1))),)
     plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
     assert run_plan(plan).failure is None
-    with mock.patch.object(Unexpired, "of", lambda _, now_ms: Unexpired(now_ms, -(10**15))):
+    with mock.patch("trilake.delta.log.checkpoint_writer.expiry_ms", lambda _, now_ms: now_ms + 10**15):
         failure = run_plan(plan).failure
     assert failure is not None
     assert "forgets the tombstones" in failure

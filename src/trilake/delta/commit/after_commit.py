@@ -12,6 +12,8 @@ request::
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -44,54 +46,43 @@ def maintain_log(event: CommitEvent) -> None:
         return
     policy = (base.properties.text(CHECKSUMS) or "checkpoint").lower()
     due = False
-    with _Attempt(event, "checkpoint schedule"):
+    with _attempt(event, "checkpoint schedule"):
         due = checkpoint_due(base, version)
     if not due:
         if policy == "commit":
-            with _Attempt(event, "checksum"):
+            with _attempt(event, "checksum"):
                 _write_next_checksum(log, base, version)
         if COMPACTION_INTERVAL in base.metadata.configuration:
-            with _Attempt(event, "log compaction"):
+            with _attempt(event, "log compaction"):
                 interval = base.properties.number(COMPACTION_INTERVAL)
                 if interval > 1 and (version + 1) % interval == 0:
                     compact_log(log, version + 1 - interval, version)
         return
-    current: Snapshot | PendingSnapshot | None = None
-    with _Attempt(event, "checkpoint"):
-        opened = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
-        opened = opened if opened.version <= version else log.opened(version)
-        totals = write_checkpoint(log, opened, runtime)
-        current = opened
-    if current is None:
-        return
-    if policy != "none":
-        with _Attempt(event, "checksum"):
-            if totals is not None:
-                content = checksum.of_state(current.state, totals, log.commit_info(current.version))
-                checksum.write_checksum(log.store, current.version, content)
-            elif isinstance(current, Snapshot):
-                write_snapshot_checksum(log, current)
-    if base.properties.is_on("delta.enableExpiredLogCleanup"):
-        with _Attempt(event, "log cleanup"):
-            if expired(log, current, runtime) and (cleaned := cleanup_log(log, runtime)).keys:
-                _log.info("cleaned up %d log files of %s", len(cleaned.keys), log.store.uri)
+    with _attempt(event, "checkpoint"):
+        current = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
+        current = current if current.version <= version else log.opened(version)
+        totals = write_checkpoint(log, current, runtime)
+        if policy != "none":
+            with _attempt(event, "checksum"):
+                if totals is not None:
+                    content = checksum.of_state(current.state, totals, log.commit_info(current.version))
+                    checksum.write_checksum(log.store, current.version, content)
+                elif isinstance(current, Snapshot):
+                    write_snapshot_checksum(log, current)
+        if base.properties.is_on("delta.enableExpiredLogCleanup"):
+            with _attempt(event, "log cleanup"):
+                if expired(log, current, runtime) and (cleaned := cleanup_log(log, runtime)).keys:
+                    _log.info("cleaned up %d log files of %s", len(cleaned.keys), log.store.uri)
 
 
-class _Attempt:
+@contextmanager
+def _attempt(event: CommitEvent, step: str) -> Iterator[None]:
     """A step after a commit: a failure is logged, and the next commit for which the step is due tries again."""
-
-    def __init__(self, event: CommitEvent, step: str) -> None:
-        self.event, self.step = event, step
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, TrilakeError | pa.ArrowException | OSError | ValueError):
-            return False
+    try:
+        yield
+    except (TrilakeError, pa.ArrowException, OSError, ValueError) as e:
         what = "version %d of %s is committed, but its %s failed: %s"
-        _log.warning(what, self.event.version, self.event.log.store.uri, self.step, error)
-        return True
+        _log.warning(what, event.version, event.log.store.uri, step, e)
 
 
 def checkpoint_due(base: Head, version: int) -> bool:

@@ -247,22 +247,14 @@ def _writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-@dataclass(frozen=True)
-class Unexpired:
-    """Drops tombstones older than ``retention_ms``; ``None`` keeps all."""
+def expiry_ms(version: Head, now_ms: int) -> int:
+    """The time up to which a version's tombstones have expired by ``now_ms``."""
+    try:
+        return now_ms - version.properties.duration_ms("delta.deletedFileRetentionDuration")
+    except InvalidArgumentError:
+        return -(1 << 63)  # extra tombstones do no harm
 
-    now_ms: int
-    retention_ms: int | None
 
-    @staticmethod
-    def of(version: Head, now_ms: int) -> Unexpired:
-        try:
-            return Unexpired(now_ms, version.properties.duration_ms("delta.deletedFileRetentionDuration"))
-        except InvalidArgumentError:
-            return Unexpired(now_ms, None)  # extra tombstones do no harm
-
-    def __call__(self, removes: pa.Table) -> pa.Table:
-        if self.retention_ms is None:
-            return removes
-        deleted = pc.fill_null(removes["deletionTimestamp"], 0)
-        return removes.filter(pc.greater(deleted, self.now_ms - self.retention_ms))
+def unexpired(removes: pa.Table, expiry_ms: int) -> pa.Table:
+    """The tombstones that have not expired."""
+    return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), expiry_ms))

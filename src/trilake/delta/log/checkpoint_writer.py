@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from trilake.common.runtime import Runtime
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG, checkpoint_pieces, counted
-from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, Unexpired, file_schema
+from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, expiry_ms, file_schema, unexpired
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.log import DeltaLog, MaybeTwiceError, check_same_table, live_files
@@ -261,11 +261,11 @@ class _Content:
 
 def _content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) -> _Content:
     """The content of a version's checkpoint, without expired tombstones; may end with ``MaybeTwiceError``."""
-    unexpired = Unexpired.of(version, now_ms)
+    expiry = expiry_ms(version, now_ms)
     if isinstance(version, PendingSnapshot):
         expected = counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
-        return _Content(version, lambda: _streamed(log, version, unexpired), expected, None)
-    removes = unexpired(log.tombstones(version))
+        return _Content(version, lambda: _streamed(log, version, expiry), expected, None)
+    removes = unexpired(log.tombstones(version), expiry)
     adds = version.adds
 
     def whole() -> _FilePieces:
@@ -276,11 +276,11 @@ def _content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int)
     return _Content(version, whole, adds.num_rows + removes.num_rows, adds.num_rows)
 
 
-def _streamed(log: DeltaLog, pending: PendingSnapshot, kept: Callable[[pa.Table], pa.Table]) -> _FilePieces:
+def _streamed(log: DeltaLog, pending: PendingSnapshot, expiry: int) -> _FilePieces:
     yield from (("add", files) for files in live_files(log, pending))
     older = checkpoint_pieces(log.store, pending.segment, log.engine.query, "remove")
     for removes in chain(map(pending.newer_files.without_newer, older), [pending.newer.removes]):
-        yield "remove", kept(removes)
+        yield "remove", unexpired(removes, expiry)
 
 
 def _rare_actions(snapshot: Head) -> list[tuple[str, Mapping[str, Any]]]:

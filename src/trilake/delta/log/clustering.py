@@ -14,7 +14,7 @@ from trilake.delta.log.checkpoint_stats import indexed_paths
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import has_feature
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, format_path, spelled
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
@@ -42,20 +42,8 @@ def clustering_fields(
     except (KeyError, TypeError, orjson.JSONDecodeError) as e:
         message = f"the metadata domain {DOMAIN} does not list its columns ({type(e).__name__}: {e})"
         raise CorruptLogError(message, help="set the clustering columns again", version=version) from e
-    paths = (_fields(schema, physical) for physical in columns)
+    paths = (schema.along(names, physical=True) for names in columns)
     return [path for path in paths if path]
-
-
-def _fields(schema: StructType, physical: Sequence[str]) -> tuple[StructField, ...]:
-    t: DataType = schema
-    path: list[StructField] = []
-    for name in physical:
-        field = next((f for f in t.fields if f.physical_name == name), None) if isinstance(t, StructType) else None
-        if field is None:
-            return ()
-        path.append(field)
-        t = field.type
-    return tuple(path)
 
 
 def chosen_clustering(metadata: Metadata, columns: Sequence[PathLike]) -> str:

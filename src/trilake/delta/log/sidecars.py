@@ -41,7 +41,7 @@ from trilake.delta.log.checkpoint import (
     shares,
     tags_of,
 )
-from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, Unexpired, file_schema
+from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, expiry_ms, file_schema, unexpired
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import SIDECARS, commit_key
@@ -420,7 +420,7 @@ class PartWriter:
     runtime: Runtime
     columns: FileColumns
     most: int
-    unexpired: Unexpired
+    expiry_ms: int
 
     def __call__(self, part: Part) -> PartWritten:
         store, query, newer = self.since.store, self.since.query, self.since.newer
@@ -440,9 +440,9 @@ class PartWriter:
                 yield "add", part.adds
             for share in part.shares:
                 for piece in share.pieces(store, query, "remove"):
-                    yield "remove", self.unexpired(newer.without_newer(piece))
+                    yield "remove", unexpired(newer.without_newer(piece), self.expiry_ms)
             if part.removes is not None:
-                yield "remove", self.unexpired(part.removes)
+                yield "remove", unexpired(part.removes, self.expiry_ms)
 
         writer = SidecarWriter(store, self.runtime, self.columns, most=self.most, expected=part.expected, mixed=False)
         sidecar_files = writer.write(pieces())
@@ -472,7 +472,7 @@ def write_sidecars(
         path = jobs.repeated(since.staying_paths, older)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
-    write = PartWriter(since, runtime, columns, most, Unexpired.of(version, runtime.clock_ms()))
+    write = PartWriter(since, runtime, columns, most, expiry_ms(version, runtime.clock_ms()))
     adds, removes = version.newer.adds, version.newer.removes
     sent, local = parts(older, adds, removes, most)
     if jobs is None:  # one writer fills its sidecars best

@@ -253,8 +253,8 @@ class StructType:
             )
         return f
 
-    def along(self, path: Sequence[str]) -> tuple[StructField, ...]:
-        """The fields from a top-level column down to a nested one; none for an unknown path.
+    def along(self, path: Sequence[str], *, physical: bool = False) -> tuple[StructField, ...]:
+        """The fields from a top-level column down to a nested one, by ``physical`` names; none for an unknown path.
 
         >>> schema = StructType((StructField("s", StructType((StructField("a", PrimitiveType("long")),))),))
         >>> [f.name for f in schema.along(["S", "a"])], schema.along(["s", "b"])
@@ -263,7 +263,10 @@ class StructType:
         fields: list[StructField] = []
         level: DataType = self
         for name in path:
-            field = level.find(name) if isinstance(level, StructType) else None
+            field = None
+            if isinstance(level, StructType):
+                same = (f for f in level.fields if f.physical_name == name)
+                field = next(same, None) if physical else level.find(name)
             if field is None:
                 return ()
             fields.append(field)

@@ -52,14 +52,14 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
         message = f"data files of format {plan.provider!r} are not supported"
         help = f"supported formats are {', '.join(sorted({*OTHER_FORMATS, *plan.engine.written}))}"
         raise UnsupportedProtocolError(message, help=help, file=plan.uri, version=plan.version)
-    with file_errors(store, key, plan):
+    with file_errors(store, key, plan.provider, plan.version):
         yield from numbered_without_views(batches)
 
 
 @contextmanager
-def file_errors(store: Store, key: str, plan: ReadPlan) -> Iterator[None]:
+def file_errors(store: Store, key: str, provider: str = "parquet", version: int | None = None) -> Iterator[None]:
     """A block that reads a data file; raises ``MissingFileError``, ``CorruptFileError`` or ``UnsupportedFileError``."""
-    where: dict[str, Any] = {"file": f"{store.uri}/{key}", "version": plan.version}
+    where: dict[str, Any] = {"file": f"{store.uri}/{key}", "version": version}
     try:
         yield
     except ObjectNotFoundError as e:
@@ -67,11 +67,11 @@ def file_errors(store: Store, key: str, plan: ReadPlan) -> Iterator[None]:
     except DAMAGE as e:
         if isinstance(e, TrilakeError):
             raise
-        raise unreadable(e, plan.provider, help=UNREADABLE_HELP, **where) from e
+        raise unreadable(e, provider, help=UNREADABLE_HELP, **where) from e
     except OSError as e:
         if type(e) is not OSError:  # the store's own error is more specific
             raise
-        raise unreadable(e, plan.provider, **where) from e
+        raise unreadable(e, provider, **where) from e
 
 
 #: Formats other than Parquet that trilake reads but does not write.

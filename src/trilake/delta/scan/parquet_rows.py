@@ -44,7 +44,7 @@ def rows_at(
         return
     place, key = locate(store, file.path)
     constants = partition_constants([file], plan)
-    with file_errors(place, key, plan):
+    with file_errors(place, key, version=plan.version):
         for start, raw in _batches(place, key, plan, chosen):
             lo, hi = np.searchsorted(chosen, [start, start + raw.num_rows])
             if lo < hi:
@@ -61,7 +61,7 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
     constants = partition_constants([file], plan)
     deleted = RowSet(file.vector.load(store)) if file.vector is not None else None
     rows = 0
-    with file_errors(place, key, plan):
+    with file_errors(place, key, version=plan.version):
         for start, raw in _batches(place, key, plan, None):
             rows = start + raw.num_rows
             positions = np.arange(start, rows, dtype=np.int64)

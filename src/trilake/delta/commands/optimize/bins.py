@@ -24,10 +24,10 @@ from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.conform import Resolver
+from trilake.delta.scan.data_files import file_errors
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
-from trilake.errors import ObjectNotFoundError, TrilakeError
-from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, unreadable
+from trilake.errors import MissingFileError
 from trilake.parquet.variants import is_shredded
 from trilake.storage.base import Store
 
@@ -203,14 +203,10 @@ def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bo
     def holds(path: str) -> bool:
         place, key = locate(store, path)
         try:
-            with place.open_input(key) as source:
+            with file_errors(place, key), place.open_input(key) as source:
                 return test(pq.read_schema(source))
-        except ObjectNotFoundError:
+        except MissingFileError:
             return True
-        except DAMAGE as e:
-            if isinstance(e, TrilakeError):
-                raise
-            raise unreadable(e, help=UNREADABLE_HELP, file=f"{place.uri}/{key}") from e
 
     with ThreadPoolExecutor(_READERS) as pool:
         return np.flatnonzero(list(pool.map(holds, decoded_paths(snapshot.adds["path"]).to_pylist())))

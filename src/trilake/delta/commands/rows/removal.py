@@ -44,11 +44,11 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.protocol.partitions import PartitionKeys, partition_fields
+from trilake.delta.scan.data_files import file_errors
 from trilake.delta.scan.parquet_rows import as_strings, rows_as_stored
 from trilake.delta.scan.read import RowsOfFiles, keys_mask, locate, packs, read_together, row_keys
 from trilake.delta.scan.scan import FileTask, ReadPlan
-from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
-from trilake.parquet.files import DAMAGE, unreadable
+from trilake.errors import TrilakeError
 from trilake.storage.base import Store
 
 
@@ -205,13 +205,8 @@ def physical_rows(store: Store, file: FileTask) -> int:
     Raises ``MissingFileError`` or ``CorruptFileError``.
     """
     place, key = locate(store, file.path)
-    try:
-        with place.open_input(key) as source:
-            return int(pq.read_metadata(source).num_rows)
-    except ObjectNotFoundError as e:
-        raise MissingFileError("a data file of the table is missing", file=f"{place.uri}/{key}") from e
-    except DAMAGE as e:
-        raise unreadable(e, file=f"{place.uri}/{key}") from e
+    with file_errors(place, key), place.open_input(key) as source:
+        return int(pq.read_metadata(source).num_rows)
 
 
 def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: int | None = None) -> dict[str, Any]:
