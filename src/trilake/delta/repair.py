@@ -18,8 +18,6 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoint_key, commit_key
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
-from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify import data_files, log_files, rows
 from trilake.delta.verify.context import DeltaContext
@@ -237,8 +235,7 @@ def _drop(
 
     def apply() -> int:
         now = log.snapshot()
-        if now.properties.is_on(APPEND_ONLY):
-            raise removal_rejected(store.uri)
+        now.check_removable()
         garbage = _chosen(now, look())
         return drop_files(log, now, garbage, {"numRemovedFiles": str(garbage.num_rows)})
 

@@ -23,11 +23,9 @@ from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.features import add_feature, check_writable
+from trilake.delta.protocol.features import add_feature
 from trilake.delta.protocol.property_values import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter, skip_files
@@ -227,10 +225,9 @@ class Transaction:
         if self._done:
             raise InvalidArgumentError("the transaction has already been committed", help="start a new transaction")
         base = self.snapshot
-        check_writable(base.protocol, uri=base.uri, version=base.version)
-        removes = any(_changes_data(a) for a in self._actions if "remove" in a)
-        if removes and base.properties.is_on(APPEND_ONLY):
-            raise removal_rejected(base.uri, so=f"{operation} is not possible")
+        base.check_writable()
+        if any(_changes_data(a) for a in self._actions if "remove" in a):
+            base.check_removable(so=f"{operation} is not possible")
         metadata = moved_on(self._metadata or base.metadata, self._parts)
         protocol = self._protocol
         if any(configuration is not None for configuration in self._domains.values()):

@@ -33,10 +33,11 @@ from trilake.delta.protocol.actions import (
     string_scalar,
 )
 from trilake.delta.protocol.column_mapping import check_mode
-from trilake.delta.protocol.features import check_mapping_listed, check_readable, has_feature
+from trilake.delta.protocol.features import check_mapping_listed, check_readable, check_writable, has_feature
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import without_keys
+from trilake.delta.protocol.table_features import append_only
 from trilake.delta.protocol.table_features.generated_columns import FEATURE as _GENERATED
 from trilake.delta.protocol.table_features.generated_columns import KEY as GENERATION_EXPRESSION
 from trilake.delta.protocol.type_widening import TYPE_CHANGES, check_type_changes
@@ -366,6 +367,17 @@ class Head:
     @property
     def properties(self) -> TableProperties:
         return TableProperties(self.metadata.configuration)
+
+    def check_writable(self) -> None:
+        """Raise ``UnsupportedProtocolError`` if the table cannot be written."""
+        check_writable(self.protocol, uri=self.uri, version=self.version)
+
+    def check_removable(
+        self, *, so: str = "rows cannot be removed", help: str = "set delta.appendOnly to false first"
+    ) -> None:
+        """Raise ``InvalidArgumentError`` for an append-only table; ``so`` is the consequence."""
+        if self.properties.is_on(append_only.KEY):
+            raise append_only.removal_rejected(self.uri, so, help)
 
     def has_transaction(self, app_id: str, version: int) -> bool:
         """Whether ``app_id`` has already committed transaction ``version`` or a later one."""

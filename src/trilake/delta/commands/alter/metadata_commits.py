@@ -45,7 +45,6 @@ from trilake.delta.metadata.schema_changes import Condition, MetadataChange, log
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, Numbers, Past, Trace
 from trilake.delta.protocol.features import (
-    check_writable,
     dependents,
     feature,
     features_of,
@@ -101,12 +100,12 @@ class MetadataCommits(PublicNames):
 
     def _head(self) -> Head:
         head = self.log.head()
-        check_writable(head.protocol, uri=head.uri, version=head.version)
+        head.check_writable()
         return head
 
     def _snapshot(self) -> Snapshot:
         snapshot = self.log.snapshot()
-        check_writable(snapshot.protocol, uri=snapshot.uri, version=snapshot.version)
+        snapshot.check_writable()
         return snapshot
 
     def _apply(

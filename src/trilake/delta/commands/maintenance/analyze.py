@@ -21,7 +21,6 @@ from trilake.delta.files.file_statistics import RowStatistics, StatisticsPlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
 from trilake.delta.protocol.column_mapping import physical_schema, to_physical
-from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan
@@ -49,7 +48,7 @@ def compute_statistics(
     Raises a ``ConflictError`` if another writer has removed or changed one of the files.
     """
     now = log.snapshot()
-    check_writable(now.protocol, uri=now.uri, version=now.version)
+    now.check_writable()
     if paths is not None:
         files = now.adds.filter(pc.is_in(decoded_paths(now.adds["path"]), pa.array(list(paths), pa.string())))
     else:

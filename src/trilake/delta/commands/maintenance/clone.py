@@ -55,8 +55,6 @@ from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.table_features import in_commit_timestamp
-from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.scan.read import locate
 from trilake.errors import (
     ConflictError,
@@ -201,9 +199,9 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
             version=base.version,
             condition="DELTA_UNSUPPORTED_NON_EMPTY_CLONE",
         )
-    check_writable(base.protocol, uri=base.uri, version=base.version)
-    if base.adds.num_rows and base.properties.is_on(APPEND_ONLY):
-        raise removal_rejected(base.uri, so="it cannot be replaced")
+    base.check_writable()
+    if base.adds.num_rows:
+        base.check_removable(so="it cannot be replaced")
     return base
 
 

@@ -28,11 +28,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths, file_keys
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
-from trilake.delta.protocol.features import check_writable, features_of, with_features
+from trilake.delta.protocol.features import features_of, with_features
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.table_features import in_commit_timestamp
-from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.identity import identity_columns, updated_schema
 from trilake.delta.scan.read import locate
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
@@ -104,7 +102,7 @@ def restore(
             target = log.version_at(timestamp_ms)
             parameters = {"version": None, "timestamp": timestamp_string(timestamp_ms)}
     base = log.snapshot() if cached is None else log.update(cached)
-    check_writable(base.protocol, uri=base.uri, version=base.version)
+    base.check_writable()
     if target == base.version:
         raise InvalidArgumentError(
             f"version {target} is already the newest version",
@@ -115,8 +113,8 @@ def restore(
     with stating({"DELTA_VERSION_NOT_FOUND": "DELTA_CANNOT_RESTORE_TABLE_VERSION"}):
         old = cached if cached is not None and cached.version == target else log.snapshot(target)
     adds, removes = without(old.adds, base.adds), without(base.adds, old.adds)
-    if removes.num_rows and base.properties.is_on(APPEND_ONLY):
-        raise removal_rejected(base.uri)
+    if removes.num_rows:
+        base.check_removable()
     absent = [] if ignore_missing else missing_files(log.store, adds, run)
     if absent:
         more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
@@ -265,7 +263,7 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     these files.  Raises a ``ConflictError`` if another writer has removed one of the files.
     """
     snapshot = log.snapshot()
-    check_writable(snapshot.protocol, uri=snapshot.uri, version=snapshot.version)
+    snapshot.check_writable()
     paths = decoded_paths(snapshot.adds["path"])
     absent = pa.array(missing_files(log.store, snapshot.adds, run), pa.string())
     is_gone = pc.is_in(paths, absent)

@@ -57,7 +57,6 @@ from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LOG, LogSegment, commit_key
 from trilake.delta.log.snapshot import Head, Snapshot
-from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import is_uniform
 from trilake.errors import (
     ConflictError,
@@ -261,7 +260,7 @@ def scope_of(
     dry_run: bool,
 ) -> VacuumScope:
     """The scope of a vacuum of the newest version, with the parameters and errors of :func:`vacuum`."""
-    check_writable(head.protocol, uri=head.uri, version=head.version)
+    head.check_writable()
     default = head.properties.duration_ms(RETENTION)
     specified = retention_hours_ms(retention_hours)
     if enforce_retention and specified is not None and specified < default:
@@ -461,7 +460,7 @@ def table_files(log: DeltaLog) -> TableFiles:
     listing = listed_with_log(store.list())
     segment = log.segment()
     snapshot = log.snapshot(segment.version)
-    check_writable(snapshot.protocol, uri=snapshot.uri, version=snapshot.version)
+    snapshot.check_writable()
     metadata = ICEBERG_METADATA if is_uniform(snapshot.metadata.configuration) else _NONE
     names = partition_names(snapshot.schema, snapshot.metadata.partition_columns)
     territory = Territory(store, frozenset(nested_tables(listing["path"])))

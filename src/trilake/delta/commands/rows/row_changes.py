@@ -31,12 +31,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import FIELD_ID
-from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.iceberg import ROW_ID_FIELD, ROW_VERSION_FIELD, compat_versions
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
-from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.changes import CHANGE_TYPE
@@ -106,13 +103,12 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
     Raises ``UnsupportedProtocolError`` for an unsupported table, ``InvalidArgumentError`` for an append-only table or
     an unsupported file format.  Set ``removes=False`` for a command that only adds rows.
     """
-    metadata, uri = snapshot.metadata, snapshot.uri
-    check_writable(snapshot.protocol, uri=uri, version=snapshot.version)
-    if removes and snapshot.properties.is_on(APPEND_ONLY):
-        raise removal_rejected(uri, so=f"{operation} is not possible")
-    provider = metadata.provider.lower()
+    snapshot.check_writable()
+    if removes:
+        snapshot.check_removable(so=f"{operation} is not possible")
+    provider = snapshot.metadata.provider.lower()
     if provider not in snapshot.engine.written:
-        raise not_written(snapshot.engine, provider, uri)
+        raise not_written(snapshot.engine, provider, snapshot.uri)
 
 
 def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:

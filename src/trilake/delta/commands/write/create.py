@@ -32,8 +32,6 @@ from trilake.delta.protocol.features import check_writable, features_of, upgrade
 from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import PathLike, format_path, nested_fields, spelled, strip
-from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.protocol.table_features.row_tracking import ID_COLUMN, VERSION_COLUMN
 from trilake.delta.rules.constraints import OF_NEW_TABLE
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_expression, parse_default
@@ -336,9 +334,9 @@ def described(
 def _in_place_of(
     base: Snapshot, protocol: Protocol, metadata: Metadata, schema: StructType, new_id: Callable[[], str]
 ) -> tuple[Protocol, Metadata]:
-    check_writable(base.protocol, uri=base.uri, version=base.version)
-    if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
-        raise removal_rejected(base.uri, so="it cannot be replaced")
+    base.check_writable()
+    if base.adds.num_rows:
+        base.check_removable(so="it cannot be replaced")
     # Older versions of the table, which may be restored, have row ids in the same columns of files.
     columns = {k: v for k, v in base.metadata.configuration.items() if k in (ID_COLUMN, VERSION_COLUMN)}
     metadata = replace(metadata, id=base.metadata.id, configuration={**metadata.configuration, **columns})

@@ -43,12 +43,9 @@ from trilake.delta.metadata.write_schema import (
     no_place_for_rows,
 )
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.properties import TableProperties, parse_properties
 from trilake.delta.protocol.property_values import parse_level
 from trilake.delta.protocol.schema_edit import format_path
-from trilake.delta.protocol.table_features.append_only import KEY as APPEND_ONLY
-from trilake.delta.protocol.table_features.append_only import removal_rejected
 from trilake.delta.rules.constraints import RowSession
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
@@ -141,7 +138,7 @@ def plan_write(
         if request.mode == "ignore" or is_repeated:
             files = FilePlan.of(base.metadata, base.protocol, log.engine, runtime.new_id())
             return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
-        check_writable(base.protocol, uri=uri, version=base.version)
+        base.check_writable()
         request = settled_overwrite(base, request, uri)
         if arrow and request.schema_mode != "overwrite":
             request = replace(request, schema=with_marked(request.schema, base.schema))
@@ -244,8 +241,8 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
             help="leave data_format out: it is set when a table is created",
             file=uri,
         )
-    if request.replaces and base.properties.is_on(APPEND_ONLY):
-        raise removal_rejected(uri, help='use mode="append"')
+    if request.replaces:
+        base.check_removable(help='use mode="append"')
     if request.schema_mode != "overwrite":
         with _offering_another_schema(request):
             check_partitioning(request.partition_by, metadata, uri)

@@ -13,9 +13,7 @@ FEATURE = Feature(
 )
 
 
-def removal_rejected(
-    uri: str, *, so: str = "rows cannot be removed", help: str = "set delta.appendOnly to false first"
-) -> InvalidArgumentError:
+def removal_rejected(uri: str, so: str, help: str) -> InvalidArgumentError:
     """The error for removing rows from an append-only table; ``so`` is the consequence."""
     return InvalidArgumentError(
         f"This table is configured to only allow appends ({KEY}=true), so {so}",
