@@ -140,7 +140,6 @@ def assign(
         return replace(field, metadata=metadata)
 
     mapped = each_field(schema, give)
-    assert isinstance(mapped, StructType)
     _check_unique(mapped)
     return mapped, top
 

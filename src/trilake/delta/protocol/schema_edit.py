@@ -183,7 +183,7 @@ def _parent(schema: StructType, names: Path) -> StructType:
 
 def edit_type(schema: StructType, path: PathLike, change: Callable[[DataType], DataType]) -> StructType:
     """The schema with the type at a path changed.  Raises ``SchemaMismatchError``."""
-    edited = _edit(schema, spelled(schema, path), change)
+    edited = _edit(schema, spelled(schema, path) if path else (), change)
     assert isinstance(edited, StructType)
     return edited
 
@@ -209,10 +209,6 @@ def _edit_siblings(
             )
         return StructType(tuple(change(list(t.fields))))
 
-    if not parent:
-        new_schema = on_struct(schema)
-        assert isinstance(new_schema, StructType)
-        return new_schema
     return edit_type(schema, parent, on_struct)
 
 
@@ -315,12 +311,14 @@ def nested_fields(t: DataType) -> list[StructField]:
     return [f for _, f in fields_in(t)]
 
 
-def each_field(t: DataType, change: Callable[[StructField], StructField]) -> DataType:
+def each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
     """Transform every field: a parent before its children, and these before the parent's next sibling."""
-    if not isinstance(t, StructType):
-        return with_parts(t, [each_field(inner, change) for _, inner in parts(t)])
-    fields = (change(f) for f in t.fields)
-    return StructType(tuple(replace(f, type=each_field(f.type, change)) for f in fields))
+
+    def inside(t: DataType) -> DataType:
+        return each_field(t, change) if isinstance(t, StructType) else with_parts(t, [inside(p) for _, p in parts(t)])
+
+    fields = (change(f) for f in schema.fields)
+    return StructType(tuple(replace(f, type=inside(f.type)) for f in fields))
 
 
 def without_keys(schema: StructType, keys: Collection[str]) -> StructType:
@@ -329,9 +327,7 @@ def without_keys(schema: StructType, keys: Collection[str]) -> StructType:
     def bare(field: StructField) -> StructField:
         return replace(field, metadata={k: v for k, v in field.metadata.items() if k not in keys})
 
-    stripped = each_field(schema, bare)
-    assert isinstance(stripped, StructType)
-    return stripped
+    return each_field(schema, bare)
 
 
 def strip(schema: StructType) -> StructType:

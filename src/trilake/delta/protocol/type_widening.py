@@ -191,9 +191,17 @@ def widened(
 
 def record_changes(old: StructType, new: StructType, *, version: int | None = None) -> StructType:
     """``new`` with every widened type recorded; only the preview of the feature records the commit's ``version``."""
-    recorded = _recorded(old, new, version)
-    assert isinstance(recorded, StructType)
-    return recorded
+    fields = []
+    for f in new.fields:
+        before = old.find(f.name)
+        if before is not None:
+            changes = [*type_changes(f), *_changes(before.type, f.type, (), version)]
+            metadata = {k: v for k, v in f.metadata.items() if k != TYPE_CHANGES}
+            if changes:
+                metadata[TYPE_CHANGES] = changes
+            f = replace(f, type=_recorded(before.type, f.type, version), metadata=metadata)
+        fields.append(f)
+    return StructType(tuple(fields))
 
 
 def recorded_for(schema: StructType, planned: int, version: int) -> StructType:
@@ -208,24 +216,12 @@ def recorded_for(schema: StructType, planned: int, version: int) -> StructType:
         changes = [{**c, _VERSION: version} if c.get(_VERSION) == planned else c for c in type_changes(f)]
         return replace(f, metadata={**f.metadata, TYPE_CHANGES: changes}) if changes else f
 
-    recorded = each_field(schema, moved)
-    assert isinstance(recorded, StructType)
-    return recorded
+    return each_field(schema, moved)
 
 
 def _recorded(old: DataType, new: DataType, version: int | None) -> DataType:
     if isinstance(old, StructType) and isinstance(new, StructType):
-        fields = []
-        for f in new.fields:
-            before = old.find(f.name)
-            if before is not None:
-                changes = [*type_changes(f), *_changes(before.type, f.type, (), version)]
-                metadata = {k: v for k, v in f.metadata.items() if k != TYPE_CHANGES}
-                if changes:
-                    metadata[TYPE_CHANGES] = changes
-                f = replace(f, type=_recorded(before.type, f.type, version), metadata=metadata)
-            fields.append(f)
-        return StructType(tuple(fields))
+        return record_changes(old, new, version=version)
     inside = paired(old, new)
     return new if inside is None else with_parts(new, [_recorded(a, b, version) for _, a, b in inside])
 

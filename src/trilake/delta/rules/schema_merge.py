@@ -66,9 +66,7 @@ def merge(
     """
     problems: list[str] = []
     limited = any(TYPE_STRING in f.metadata for f in (*table.fields, *rows.fields))
-    before, incoming = (with_limits(table), with_limits(rows)) if limited else (table, rows)
-    merged = _merge(before, incoming, _Rules(widening, converted), "", problems)
-    assert isinstance(merged, StructType)
+    merged = _merge_struct(with_limits(table), with_limits(rows), _Rules(widening, converted), "", problems)
     merged = without_limits(merged) if limited else merged
     if problems:
         raise SchemaMismatchError(

@@ -101,7 +101,7 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
     Delta does not have, ``SchemaMismatchError`` for duplicate columns."""
     check_distinct(schema.names)
     parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
-    clean = cast(StructType, each_field(parsed if keep_nullability else parsed.nullable, _clean))
+    clean = each_field(parsed if keep_nullability else parsed.nullable, _clean)
     if not limits:
         return clean
     return StructType(tuple(_limited(f, old.metadata) for f, old in zip(clean.fields, parsed.fields, strict=True)))
@@ -177,7 +177,7 @@ def to_physical_spark(fields: Sequence[StructField], *, ids: bool) -> T.StructTy
         metadata = {"parquet.field.id": f.column_id} if ids and f.column_id is not None else {}
         return StructField(f.physical_name, f.type, metadata=metadata)
 
-    return to_spark(cast(StructType, each_field(StructType(tuple(fields)), physical)).nullable)
+    return to_spark(each_field(StructType(tuple(fields)), physical).nullable)
 
 
 def to_ddl(schema: T.StructType) -> str:

@@ -26,7 +26,6 @@ from trilake.delta.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
-    all_nullable,
     each_type,
     from_arrow,
     needs_mark,
@@ -341,13 +340,11 @@ def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
     A column of several small integer types, which Parquet stores alike, has the widest.  Raises
     ``SchemaMismatchError`` if a column has two other types.
     """
-    merged: DataType = StructType(())
+    merged = StructType(())
     for file, schema in schemas:
         _check_names(schema, file)
-        merged = _merge(merged, schema, "", file)
-    nullable = all_nullable(merged)
-    assert isinstance(nullable, StructType)
-    return nullable
+        merged = _merge_structs(merged, schema, "", file)
+    return merged.nullable
 
 
 #: Parquet stores them as INT32, so a column may be read with a wider type than a file has.
@@ -367,14 +364,18 @@ def _check_names(t: DataType, file: str) -> None:
             )
 
 
+def _merge_structs(a: StructType, b: StructType, path: str, file: str) -> StructType:
+    others = {f.name.lower(): f for f in b.fields}
+    fields: list[StructField] = []
+    for f in a.fields:
+        other = others.pop(f.name.lower(), None)
+        fields.append(f if other is None else replace(f, type=_merge(f.type, other.type, f"{path}{f.name}.", file)))
+    return StructType((*fields, *others.values()))
+
+
 def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
     if isinstance(a, StructType) and isinstance(b, StructType):
-        others = {f.name.lower(): f for f in b.fields}
-        fields: list[StructField] = []
-        for f in a.fields:
-            other = others.pop(f.name.lower(), None)
-            fields.append(f if other is None else replace(f, type=_merge(f.type, other.type, f"{path}{f.name}.", file)))
-        return StructType((*fields, *others.values()))
+        return _merge_structs(a, b, path, file)
     inside = paired(a, b)
     if inside is not None:
         return with_parts(a, [_merge(x, y, f"{path}{name}.", file) for name, x, y in inside])
