@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -22,20 +22,13 @@ TABLE_ID = "delta-table-id"
 METADATA_KEY = re.compile(rf"{FOLDER}/v(\d+)\.metadata\.json")
 
 
+@dataclass(frozen=True)
 class Newest:
-    """A metadata file: its number and bytes; ``0`` and no bytes if there is none."""
+    """A metadata file: its number and bytes, ``0`` and no bytes if there is none, and its content as a JSON object."""
 
-    def __init__(self, number: int, data: bytes = b"") -> None:
-        self.number, self.data = number, data
-
-    @cached_property
-    def content(self) -> Mapping[str, Any]:
-        """The parsed file; empty if it is not a JSON object."""
-        try:
-            content = orjson.loads(self.data)
-        except ValueError:
-            return {}
-        return content if isinstance(content, dict) else {}
+    number: int
+    data: bytes = b""
+    content: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -74,7 +67,11 @@ def newest_metadata(store: Store) -> Newest:
         content = content_at(store, metadata_key(number)) if number else None
     while content is not None and (later := content_at(store, metadata_key(number + 1))) is not None:
         number, content = number + 1, later
-    return Newest(number, content or b"")
+    try:
+        json = orjson.loads(content or b"")
+    except ValueError:
+        json = None
+    return Newest(number, content or b"", json if isinstance(json, dict) else {})
 
 
 def content_at(store: Store, key: str) -> bytes | None:

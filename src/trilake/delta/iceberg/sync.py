@@ -204,13 +204,9 @@ class _Snapshot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _State:
-    """Converted metadata: the number of its file, its bytes, and their content."""
+class _State(Newest):
+    """Converted metadata; ``content`` is without its snapshots, and empty if there is none of this table."""
 
-    number: int
-    data: bytes = b""
-    #: The metadata without its snapshots; empty if there is none of this table.
-    fields: dict[str, Any] = field(default_factory=dict)
     snapshots: tuple[_Snapshot, ...] = ()
     blocks: tuple[Block, ...] = ()
     #: The source of schema, partition spec and sort order, if this process made them.
@@ -237,16 +233,6 @@ class _State:
             return bytes(log.store.read_range(metadata_key(self.number), 0, _HEAD)) == self.data[:_HEAD]
         except ObjectNotFoundError:
             return False
-
-    def is_of(self, table_id: str, location: str) -> bool:
-        """Whether it belongs to the table at this location."""
-        properties = self.fields.get("properties", {})
-        return bool(properties.get(TABLE_ID) == table_id and self.fields.get("location") == location)
-
-    @property
-    def version(self) -> int:
-        """The Delta version; -1 if there is none."""
-        return int(self.fields.get("properties", {}).get(VERSION, -1))
 
 
 class _Step(NamedTuple):
@@ -286,7 +272,7 @@ class _Conversion:
         try:
             return self._after(before, self._steps(before))
         except (UnknownFileError, DamagedFileError, ObjectNotFoundError):
-            if not before.fields:
+            if not before.content:
                 raise
             self.waiting.clear()
             return self._after(before, [self._whole()])
@@ -314,7 +300,7 @@ class _Conversion:
 
     def tidy(self, state: _State) -> None:
         """Delete unreferenced files; errors are only logged."""
-        dropped, stays = self._numbers(self.dropped), self._numbers(state.fields["metadata-log"][:1])
+        dropped, stays = self._numbers(self.dropped), self._numbers(state.content["metadata-log"][:1])
         if not dropped or not stays:
             return
         used = (m["manifest_path"] for b in state.blocks for m in b.manifests)
@@ -331,13 +317,13 @@ class _Conversion:
         table = before
         for step in steps:
             table = self._applied(table, step)
-        fields, number = dict(table.fields), before.number + 1
-        if before.fields:
+        fields, number = dict(table.content), before.number + 1
+        if before.content:
             entry = {
                 "metadata-file": f"{self.location}/{metadata_key(before.number)}",
-                "timestamp-ms": before.fields["last-updated-ms"],
+                "timestamp-ms": before.content["last-updated-ms"],
             }
-            earlier = [*before.fields.get("metadata-log", ()), entry]
+            earlier = [*before.content.get("metadata-log", ()), entry]
             stated = self.metadata.configuration.get(_PREVIOUS, "")
             most = max(int(stated), 1) if stated.isdigit() and len(stated) < 10 else _PREVIOUS_MOST
             if len(earlier) > most:
@@ -357,14 +343,14 @@ class _Conversion:
         last, event = before.version, self.event
         if event is not None and event.version - 1 == (last if event.base else -1):
             return [self._of_event(event)]
-        commits = self.log.commits(last + 1, self.version) if before.fields and last >= 0 else []
+        commits = self.log.commits(last + 1, self.version) if before.content and last >= 0 else []
         if not commits or [v for v, _ in commits] != list(range(last + 1, self.version + 1)):
             return [self._whole()]
         actions, steps = self.log.parse(commits), []
         changes = {v: Metadata.from_json(data, version=v) for v, data in actions.of("metaData")}
         metadata = self.metadata if not changes else None
         clustered = {v: d for v, d in actions.of("domainMetadata") if d.get("domain") == DOMAIN}
-        clustering = _default_order(before.fields) if clustered else self._clustering(self.clustering, self.metadata)
+        clustering = _default_order(before.content) if clustered else self._clustering(self.clustering, self.metadata)
         for (v, _), time_ms in zip(commits, self.log.commit_times(commits, self.metadata), strict=True):
             metadata = changes.get(v, metadata) or self.log.head(v).metadata
             if v in clustered:
@@ -393,7 +379,7 @@ class _Conversion:
         return [path[-1].column_id for path in paths if path[-1].column_id is not None]
 
     def _applied(self, before: _State, step: _Step) -> _State:
-        old, shape = before.fields, layout(step.metadata)
+        old, shape = before.content, layout(step.metadata)
         description = shape, tuple(step.clustering)
         described = old if before.description == description else _described(old, shape, step.clustering)
         schema_id, spec_id = described["current-schema-id"], described["default-spec-id"]
@@ -489,47 +475,37 @@ class _Conversion:
 
 
 def _described(old: Mapping[str, Any], shape: Layout, clustering: Sequence[int]) -> dict[str, Any]:
-    schemas, schema_id = _with_schema(old.get("schemas", ()), shape)
-    specs, spec_id = _with_spec(old.get("partition-specs", ()), shape)
-    orders, order_id = _with_order(old.get("sort-orders", ()), clustering)
+    schemas, schema_id = _with_entry(old.get("schemas", ()), "schema-id", shape.schema_json)
+    partitioning = shape.spec_json["fields"]
+    sources = [f["source-id"] for f in partitioning]
+    # Renaming a column renames its partition field in the same spec.
+    specs, spec_id = _with_entry(
+        [
+            {**s, "fields": partitioning} if [f["source-id"] for f in s["fields"]] == sources else s
+            for s in old.get("partition-specs", ())
+        ],
+        "spec-id",
+        {"fields": partitioning},
+    )
+    # The sort order advises writers; no file claims to be sorted.
+    order = [
+        {"source-id": c, "transform": "identity", "direction": "asc", "null-order": "nulls-first"} for c in clustering
+    ]
+    sorted_orders = (o for o in old.get("sort-orders", ()) if o["order-id"])
+    orders, order_id = _with_entry([{"order-id": 0, "fields": []}, *sorted_orders], "order-id", {"fields": order})
     last_column = max(shape.schema.highest_field_id, old.get("last-column-id", 0))
     last_partition = max([999, *(f["field-id"] for s in specs for f in s["fields"])])
     values = (last_column, schemas, schema_id, specs, spec_id, last_partition, orders, order_id)
     return dict(zip(_DESCRIPTION, values, strict=True))
 
 
-def _with_schema(schemas: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[str, Any]], int]:
-    """The schemas, with a new one appended unless it exists, and its id."""
-    fields = to.schema_json["fields"]
-    same = next((s["schema-id"] for s in schemas if s["fields"] == fields), None)
+def _with_entry(entries: Sequence[dict[str, Any]], id: str, new: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
+    """The entries, with a new one appended unless one has its fields, and the id of that one."""
+    same = next((e[id] for e in entries if e["fields"] == new["fields"]), None)
     if same is None:
-        same = max((s["schema-id"] for s in schemas), default=-1) + 1
-        return [*schemas, {**to.schema_json, "schema-id": same}], same
-    return list(schemas), same
-
-
-def _with_spec(specs: Sequence[dict[str, Any]], to: Layout) -> tuple[list[dict[str, Any]], int]:
-    """The same for partition specs.  Renaming a column renames its partition field in the same spec."""
-    fields = to.spec_json["fields"]
-    for i, other in enumerate(specs):
-        if [f["source-id"] for f in other["fields"]] == [f["source-id"] for f in fields]:
-            same: int = other["spec-id"]
-            return [*specs[:i], {"spec-id": same, "fields": fields}, *specs[i + 1 :]], same
-    same = max((s["spec-id"] for s in specs), default=-1) + 1
-    return [*specs, {"spec-id": same, "fields": fields}], same
-
-
-def _with_order(orders: Sequence[dict[str, Any]], columns: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
-    """The sort orders, with one by these columns, and its id.  It advises writers; no file claims to be sorted."""
-    unsorted = {"order-id": 0, "fields": []}
-    fields = [
-        {"source-id": c, "transform": "identity", "direction": "asc", "null-order": "nulls-first"} for c in columns
-    ]
-    same = next((o["order-id"] for o in (unsorted, *orders) if o["fields"] == fields), None)
-    if same is None:
-        same = max((o["order-id"] for o in orders), default=0) + 1
-        orders = [*orders, {"order-id": same, "fields": fields}]
-    return list(orders) or [unsorted], same
+        same = max((e[id] for e in entries), default=-1) + 1
+        entries = [*entries, {**new, id: same}]
+    return list(entries), same
 
 
 def _default_order(fields: Mapping[str, Any]) -> list[int]:
