@@ -1,4 +1,4 @@
-"""The fictional table feature ``sparkle``, in one file as every feature."""
+"""The fictional table feature ``sparkle``."""
 
 from __future__ import annotations
 
