@@ -91,15 +91,6 @@ def duration_ms(value: str) -> int:
     return int(sum(int(n) * _UNITS_MS[unit] for n, unit in _DURATION.findall(body)))
 
 
-def duration(value: str) -> str:
-    """Check for a duration."""
-    try:
-        duration_ms(value)
-    except InvalidArgumentError:
-        raise WrongValueError("a duration such as 'interval 30 days', in units from microseconds to weeks") from None
-    return value.strip()
-
-
 def size_bytes(value: str) -> int:
     """Parse a size such as ``128mb``, in bytes.  Raises ``InvalidArgumentError``.
 
@@ -112,13 +103,20 @@ def size_bytes(value: str) -> int:
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
-def size(value: str) -> str:
-    """Check for a number of bytes."""
-    try:
-        size_bytes(value)
-    except InvalidArgumentError:
-        raise WrongValueError("a number of bytes such as 134217728, or 128mb") from None
-    return value.strip()
+def _parsed(parse: Callable[[str], int], expected: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        try:
+            parse(value)
+        except InvalidArgumentError:
+            raise WrongValueError(expected) from None
+        return value.strip()
+
+    return check
+
+
+#: Checks for a duration, and for a number of bytes.
+duration = _parsed(duration_ms, "a duration such as 'interval 30 days', in units from microseconds to weeks")
+size = _parsed(size_bytes, "a number of bytes such as 134217728, or 128mb")
 
 
 def text(value: str) -> str:
