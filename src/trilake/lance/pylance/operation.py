@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from typing import Any, Self
 from uuid import UUID
@@ -29,6 +28,7 @@ from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.fragment_metadata import DataFile, FragmentMetadata
 from trilake.lance.versions.manifest import BasePath, Fragment, IndexDetails, IndexMetadata, Manifest, duplicate_base
+from trilake.lance.versions.manifest import DataFile as StoredFile
 
 
 def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
@@ -87,7 +87,7 @@ class _Operations(type):
 class LanceOperation(metaclass=_Operations):
     """Namespace of the operations."""
 
-    class BaseOperation(ABC):
+    class BaseOperation:
         """Base class of operations."""
 
         def __post_init__(self) -> None:
@@ -95,9 +95,12 @@ class LanceOperation(metaclass=_Operations):
                 if name in vars(self):
                     _entries(vars(self)[name])
 
-        @abstractmethod
         def resolve(self, base: Manifest | None) -> op.Operation:
             """Convert to the stored operation; ``base`` is ``None`` if the dataset does not exist."""
+            kind: Any = getattr(op, type(self).__name__)
+            parts = {f.name: getattr(self, _RENAMED.get(f.name, f.name)) for f in fields(kind)}
+            stored: op.Operation = kind(**{name: _stored(part) for name, part in parts.items() if part is not None})
+            return stored
 
     @dataclass
     class Overwrite(BaseOperation):
@@ -145,9 +148,6 @@ class LanceOperation(metaclass=_Operations):
         deleted_fragment_ids: Iterable[int]
         predicate: str
 
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            return op.Delete(_entries(self.updated_fragments), tuple(self.deleted_fragment_ids), self.predicate)
-
     @dataclass
     class Update(BaseOperation):
         """Update rows: by deletion files plus new fragments, or by new column files.
@@ -171,15 +171,6 @@ class LanceOperation(metaclass=_Operations):
         fields_for_preserving_frag_bitmap: Iterable[int] = field(default_factory=list)
         update_mode: str = ""
         updated_fragment_offsets: Mapping[int, bytes] | None = None
-
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            return op.Update(
-                tuple(self.removed_fragment_ids),
-                _entries(self.updated_fragments),
-                _entries(self.new_fragments),
-                tuple(self.fields_modified),
-                dict(self.updated_fragment_offsets or {}),
-            )
 
     @dataclass
     class Merge(BaseOperation):
@@ -215,22 +206,12 @@ class LanceOperation(metaclass=_Operations):
 
         replacements: list[LanceOperation.DataReplacementGroup]
 
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            return op.DataReplacement(tuple((int(one.fragment_id), one.new_file.entry) for one in self.replacements))
-
     @dataclass
     class UpdateMap:
         """Changes of a string map; ``None`` removes a key, and ``replace`` removes all other keys."""
 
         updates: dict[str, str | None]
         replace: bool = False
-
-        @classmethod
-        def of(cls, update: op.MapUpdate | None) -> LanceOperation.UpdateMap | None:
-            return None if update is None else cls(dict(update.entries), update.replace)
-
-        def resolve(self) -> op.MapUpdate:
-            return op.MapUpdate(dict(self.updates), self.replace)
 
     @dataclass
     class UpdateConfig(BaseOperation):
@@ -240,12 +221,6 @@ class LanceOperation(metaclass=_Operations):
         table_metadata_updates: LanceOperation.UpdateMap | None = None
         schema_metadata_updates: LanceOperation.UpdateMap | None = None
         field_metadata_updates: dict[int, LanceOperation.UpdateMap] | None = None
-
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            maps = (self.config_updates, self.table_metadata_updates, self.schema_metadata_updates)
-            config, table, schema = (None if one is None else one.resolve() for one in maps)
-            by_field = {int(id): one.resolve() for id, one in (self.field_metadata_updates or {}).items()}
-            return op.UpdateConfig(config, table, schema, by_field)
 
     @dataclass
     class Project(BaseOperation):
@@ -271,9 +246,6 @@ class LanceOperation(metaclass=_Operations):
         """Make an old version the newest one."""
 
         version: int
-
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            return op.Restore(self.version)
 
     @dataclass
     class RewriteGroup:
@@ -304,15 +276,6 @@ class LanceOperation(metaclass=_Operations):
                 _entries(group.old_fragments)
                 _entries(group.new_fragments)
 
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            groups = [op.RewriteGroup(_entries(g.old_fragments), _entries(g.new_fragments)) for g in self.groups]
-            indices = []
-            for i in self.rewritten_indices:
-                url, value = i.new_details_type_url, i.new_details_value
-                details = IndexDetails(url, value) if url else None
-                indices.append(op.RewrittenIndex(UUID(i.old_id), UUID(i.new_id), details, i.new_index_version))
-            return op.Rewrite(tuple(groups), tuple(indices))
-
     @dataclass
     class CreateIndex(BaseOperation):
         """Add and remove indices; their files are already written."""
@@ -320,19 +283,11 @@ class LanceOperation(metaclass=_Operations):
         new_indices: list[Index]
         removed_indices: list[Index]
 
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            return op.CreateIndex(
-                tuple(i.entry() for i in self.new_indices), tuple(i.entry() for i in self.removed_indices)
-            )
-
     @dataclass
     class ReserveFragments(BaseOperation):
         """Reserve fragment ids for a later rewrite."""
 
         num_fragments: int
-
-        def resolve(self, base: Manifest | None) -> op.Operation:
-            return op.ReserveFragments(self.num_fragments)
 
 
 @dataclass
@@ -397,52 +352,73 @@ class Index:
         )
 
 
+#: The names here of the fields that stored operations call otherwise.
+_RENAMED = {name: f"{name}_updates" for name in ("config", "table_metadata", "schema_metadata", "field_metadata")}
+
+
+def _stored(value: Any) -> Any:
+    """Convert a part of an operation to its stored form."""
+    match value:
+        case FragmentMetadata():
+            return value.entry
+        case Index():
+            return value.entry()
+        case LanceOperation.UpdateMap():
+            return op.MapUpdate(dict(value.updates), value.replace)
+        case LanceOperation.DataReplacementGroup():
+            return int(value.fragment_id), value.new_file.entry
+        case LanceOperation.RewriteGroup():
+            return op.RewriteGroup(_entries(value.old_fragments), _entries(value.new_fragments))
+        case LanceOperation.RewrittenIndex():
+            url = value.new_details_type_url
+            details = IndexDetails(url, value.new_details_value) if url else None
+            return op.RewrittenIndex(UUID(value.old_id), UUID(value.new_id), details, value.new_index_version)
+        case Mapping():
+            return {int(id): _stored(one) for id, one in value.items()}
+        case Iterable() if not isinstance(value, str | bytes):
+            return tuple(map(_stored, value))
+    return value
+
+
 def from_stored(operation: op.Operation) -> LanceOperation.BaseOperation | None:
     """Convert a stored operation; returns ``None`` for an unknown one."""
+    if isinstance(operation, op.Overwrite):
+        bases = _shown(operation.initial_bases) or None
+        return LanceOperation.Overwrite(View(operation.schema).arrow, _shown(operation.fragments), bases)
+    kind: Any = getattr(LanceOperation, type(operation).__name__, None)
+    if kind is None:
+        return None
+    parts = {_RENAMED.get(f.name, f.name): _shown(getattr(operation, f.name)) for f in fields(operation)}
+    converted: LanceOperation.BaseOperation = kind(**parts)
+    return converted
 
-    def of(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
-        return [FragmentMetadata.of(f) for f in fragments]
 
-    match operation:
-        case op.Overwrite(new, schema, _, bases):
-            return LanceOperation.Overwrite(View(schema).arrow, of(new), list(map(DatasetBasePath.of, bases)) or None)
-        case op.UpdateBases(bases):
-            return LanceOperation.UpdateBases(list(map(DatasetBasePath.of, bases)))
-        case op.Append(new):
-            return LanceOperation.Append(of(new))
-        case op.DataReplacement(replacements):
-            groups = [LanceOperation.DataReplacementGroup(id, DataFile.of(file)) for id, file in replacements]
-            return LanceOperation.DataReplacement(groups)
-        case op.UpdateConfig(config, table, schema, by_field):
-            configs, tables, schemas = map(LanceOperation.UpdateMap.of, (config, table, schema))
-            fields = {id: LanceOperation.UpdateMap(dict(m.entries), m.replace) for id, m in by_field.items()}
-            return LanceOperation.UpdateConfig(configs, tables, schemas, fields or None)
-        case op.Delete(updated, removed, predicate):
-            return LanceOperation.Delete(of(updated), list(removed), predicate)
-        case op.Update(removed, updated, new, modified, offsets):
-            return LanceOperation.Update(
-                list(removed), of(updated), of(new), list(modified), updated_fragment_offsets=dict(offsets) or None
-            )
-        case op.Merge(all_, schema):
-            return LanceOperation.Merge(of(all_), LanceSchema(View(schema).schema))
-        case op.Project(schema):
-            return LanceOperation.Project(LanceSchema(schema))
-        case op.Restore(version):
-            return LanceOperation.Restore(version)
-        case op.ReserveFragments(count):
-            return LanceOperation.ReserveFragments(count)
-        case op.CreateIndex(added, dropped):
-            return LanceOperation.CreateIndex([Index.of(i) for i in added], [Index.of(i) for i in dropped])
-        case op.Rewrite(groups, indices):
-            moved = []
-            for i in indices:
-                details = i.new_index_details or IndexDetails("", b"")
-                index = str(i.old_id), str(i.new_id), details.type_url, details.value, i.new_index_version
-                moved.append(LanceOperation.RewrittenIndex(*index))
-            return LanceOperation.Rewrite(
-                [LanceOperation.RewriteGroup(of(g.old_fragments), of(g.new_fragments)) for g in groups], moved
-            )
-    return None
+def _shown(value: Any) -> Any:
+    """Convert a part of a stored operation; the inverse of :func:`_stored`."""
+    match value:
+        case Fragment():
+            return FragmentMetadata.of(value)
+        case IndexMetadata():
+            return Index.of(value)
+        case BasePath():
+            return DatasetBasePath.of(value)
+        case StoredSchema():
+            return LanceSchema(View(value).schema)
+        case op.MapUpdate():
+            return LanceOperation.UpdateMap(dict(value.entries), value.replace)
+        case (int() as id, StoredFile() as file):
+            return LanceOperation.DataReplacementGroup(id, DataFile.of(file))
+        case op.RewriteGroup():
+            return LanceOperation.RewriteGroup(_shown(value.old_fragments), _shown(value.new_fragments))
+        case op.RewrittenIndex():
+            details = value.new_index_details or IndexDetails("")
+            ids = str(value.old_id), str(value.new_id)
+            return LanceOperation.RewrittenIndex(*ids, details.type_url, details.value, value.new_index_version)
+        case Mapping():
+            return {id: _shown(one) for id, one in value.items()} or None
+        case tuple():
+            return list(map(_shown, value))
+    return value
 
 
 # --- transactions ----------------------------------------------------------------------------------------------------

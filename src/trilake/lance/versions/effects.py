@@ -154,7 +154,7 @@ def _with_updates(newest: Manifest, following: Manifest, operation: op.Operation
     if not following.has_stable_row_ids or not isinstance(operation, op.Merge | op.Update | op.DataReplacement):
         return following.fragments
     before = {f.id: {file.path for file in f.files} for f in newest.fragments}
-    offsets = operation.updated_offsets if isinstance(operation, op.Update) else {}
+    offsets = operation.updated_fragment_offsets if isinstance(operation, op.Update) else {}
 
     def current(fragment: Fragment) -> Fragment:
         if {file.path for file in fragment.files} <= before.get(fragment.id, set()):

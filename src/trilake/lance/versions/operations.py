@@ -114,15 +114,16 @@ class ReserveFragments:
 class Update:
     """Removes rows like a delete, and adds the changed rows in new fragments; or changes values in place.
 
-    ``fields_modified`` are the ids of fields whose values change in the updated fragments, ``updated_offsets`` their
-    changed rows by fragment id, each a serialized Roaring bitmap; without an entry all rows count as changed.
+    ``fields_modified`` are the ids of fields whose values change in the updated fragments,
+    ``updated_fragment_offsets`` their changed rows by fragment id, each a serialized Roaring bitmap; without an entry
+    all rows count as changed.
     """
 
     removed_fragment_ids: tuple[int, ...]
     updated_fragments: tuple[Fragment, ...]
     new_fragments: tuple[Fragment, ...]
     fields_modified: tuple[int, ...] = ()
-    updated_offsets: Mapping[int, bytes] = field(default_factory=dict, compare=False)
+    updated_fragment_offsets: Mapping[int, bytes] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
