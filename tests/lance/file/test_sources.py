@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from trilake.errors import CorruptFileError
-from trilake.lance.file.sources import MappedSource, Pieces
+from trilake.lance.file.sources import MappedSource, Pieces, gathered
 
 _DATA = np.random.default_rng(3).integers(0, 256, 300_000, np.uint8).tobytes()
 
@@ -28,7 +28,8 @@ _DATA = np.random.default_rng(3).integers(0, 256, 300_000, np.uint8).tobytes()
 )
 def test_ranges_are_concatenated(lengths: list[int]) -> None:
     starts = np.random.default_rng(1).integers(0, len(_DATA) - 70_000, len(lengths))
-    [found] = MappedSource("f", pa.py_buffer(_DATA)).gather_all([Pieces(starts, np.array(lengths, np.int64))])
+    pieces = Pieces(starts, np.array(lengths, np.int64))
+    found = MappedSource("f", pa.py_buffer(_DATA)).run(gathered(pieces))
     assert found.tobytes() == b"".join(_DATA[s : s + n] for s, n in zip(starts.tolist(), lengths, strict=True))
 
 
@@ -36,4 +37,4 @@ def test_ranges_outside_the_file_are_rejected() -> None:
     source = MappedSource("f", pa.py_buffer(_DATA))
     for starts, lengths in (([0, 299_000], [8000, 8000]), ([-1], [5000]), ([0], [-1])):
         with pytest.raises(CorruptFileError):
-            source.gather_all([Pieces(np.array(starts), np.array(lengths))])
+            source.place_all([Pieces(np.array(starts), np.array(lengths))])

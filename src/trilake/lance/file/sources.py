@@ -1,14 +1,14 @@
 """Read the bytes of a data file, from a mapped file or by ranges of an object in a store.
 
-A request for many small pieces returns one buffer: copied from the mapped file, or from one call to the store, which
-coalesces ranges.
+A request for many small pieces returns where they are: in the mapped file, or in one buffer from one call to the store,
+which coalesces ranges.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -42,17 +42,35 @@ class Pieces(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The answer to a request that avoids copies: piece ``i`` begins at ``at[i]`` of ``data``."""
+    """The answer to a request: piece ``i`` begins at ``at[i]`` of ``data``."""
 
     data: Bytes
     at: Int64s
 
+    def gather(self, pieces: Pieces) -> Bytes:
+        """Return the bytes of the pieces one after another; copy them unless they are all of the data, in order."""
+        lengths = pieces.every_length()
+        if int(lengths.sum()) == self.data.size and np.array_equal(self.at, np.cumsum(lengths) - lengths):
+            return self.data
+        width = _same(pieces.lengths)
+        if width is None:
+            return _one_by_one(self.data, self.at, lengths)
+        if not width or not len(self.at):
+            return np.empty(0, np.uint8)
+        # View the data as overlapping elements of this width, one for each byte, and let numpy take some of them.
+        count = self.data.size - width + 1
+        elements: npt.NDArray[np.void] = np.ndarray((count,), np.dtype((np.void, width)), self.data, strides=(1,))
+        return elements[self.at].view(np.uint8)
 
-_A = TypeVar("_A", Bytes, Placed)
-#: A generator that yields requests for pieces, several at a time, and is sent the bytes of each.
-Job = Generator[list[Pieces], list[Bytes], _T]
-#: A :data:`Job` that is sent the positions of pieces in place, instead of copies.
-PlacedJob = Generator[list[Pieces], list[Placed], _T]
+
+#: A generator that yields requests for pieces, several at a time, and is sent the answer to each.
+Job = Generator[list[Pieces], list[Placed], _T]
+
+
+def gathered(pieces: Pieces) -> Job[Bytes]:
+    """Request pieces; return their bytes one after another."""
+    (placed,) = yield [pieces]
+    return placed.gather(pieces)
 
 
 class Source(ABC):
@@ -67,11 +85,6 @@ class Source(ABC):
         if start < 0 or length < 0 or start + length > self.size:
             raise self._outside(start, length)
         return self._read(start, length)
-
-    def gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        """Read the bytes of each request, its pieces one after another."""
-        self._check(requests)
-        return self._gather_all(requests)
 
     def place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
         """Read the pieces of each request, in place if that avoids a copy."""
@@ -91,11 +104,13 @@ class Source(ABC):
 
     def run(self, job: Job[_T]) -> _T:
         """Run a job, answering its requests round by round."""
-        return _run(job, self.gather_all)
-
-    def run_placed(self, job: PlacedJob[_T]) -> _T:
-        """Run a job that is sent pieces in place."""
-        return _run(job, self.place_all)
+        try:
+            requests = next(job)
+            while True:
+                requests = job.send(self.place_all(requests))
+        except StopIteration as done:
+            result: _T = done.value
+            return result
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         """Return a source that has prefetched these ranges, if that pays."""
@@ -105,14 +120,7 @@ class Source(ABC):
     def _read(self, start: int, length: int) -> pa.Buffer: ...
 
     @abstractmethod
-    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]: ...
-
-    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
-        placed = []
-        for pieces, data in zip(requests, self._gather_all(requests), strict=True):
-            lengths = pieces.every_length()
-            placed.append(Placed(data, np.cumsum(lengths) - lengths))
-        return placed
+    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]: ...
 
     def _outside(self, start: int, length: int) -> CorruptFileError:
         return CorruptFileError(
@@ -133,36 +141,8 @@ class MappedSource(Source):
     def _read(self, start: int, length: int) -> pa.Buffer:
         return self._data.slice(start, length)
 
-    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        return [self._gather(pieces) for pieces in requests]
-
     def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
         return [Placed(self._bytes, pieces.starts) for pieces in requests]
-
-    def _gather(self, pieces: Pieces) -> Bytes:
-        width = _same(pieces.lengths)
-        if width is None:
-            return self._one_by_one(pieces.starts, pieces.every_length())
-        if not width or not len(pieces.starts):
-            return np.empty(0, np.uint8)
-        # View the file as overlapping elements of this width, one for each byte, and let numpy take some of them.
-        count = self.size - width + 1
-        elements: npt.NDArray[np.void] = np.ndarray((count,), np.dtype((np.void, width)), self._bytes, strides=(1,))
-        return elements[pieces.starts].view(np.uint8)
-
-    def _one_by_one(self, starts: Int64s, lengths: Int64s) -> Bytes:
-        """Copy the pieces; long ones go into memory of Arrow's pool, which the next scan reuses."""
-        ends = (starts + lengths).tolist()
-        whole = memoryview(self._data)
-        parts = [whole[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]
-        size = int(lengths.sum())
-        if size < _LONG * len(parts):
-            return np.frombuffer(b"".join(parts), np.uint8)
-        gathered = pa.allocate_buffer(size)
-        target, stops = memoryview(gathered), np.cumsum(lengths)
-        for part, a, b in zip(parts, (stops - lengths).tolist(), stops.tolist(), strict=True):
-            target[a:b] = part
-        return np.frombuffer(gathered, np.uint8)
 
 
 class RangedSource(Source):
@@ -182,21 +162,19 @@ class RangedSource(Source):
             raise self._outside(start, length)
         return data
 
-    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        ranges: list[tuple[int, int]] = []
-        for pieces in requests:
-            lengths = pieces.every_length()
-            ranges += zip(pieces.starts.tolist(), lengths.tolist(), strict=True)
-        nonempty = [r for r in ranges if r[1]]
-        data = iter(self._store.read_ranges(self._key, nonempty) if nonempty else [])
+    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
+        lengths = [pieces.every_length() for pieces in requests]
+        ranges = [
+            [(start, length) for start, length in zip(pieces.starts.tolist(), each.tolist(), strict=True) if length]
+            for pieces, each in zip(requests, lengths, strict=True)
+        ]
+        every = [one for of_request in ranges for one in of_request]
+        data = iter(self._store.read_ranges(self._key, every) if every else [])
         result = []
-        at = 0
-        for pieces in requests:
-            count = len(pieces.starts)
-            parts = [self._checked(next(data), *r) for r in ranges[at : at + count] if r[1]]
-            at += count
+        for of_request, each in zip(ranges, lengths, strict=True):
+            parts = [self._checked(next(data), *one) for one in of_request]
             whole = parts[0] if len(parts) == 1 else b"".join(map(memoryview, parts))
-            result.append(np.frombuffer(whole, np.uint8))
+            result.append(Placed(np.frombuffer(whole, np.uint8), np.cumsum(each) - each))
         return result
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
@@ -224,32 +202,31 @@ class _Window(Source):
                 return data.slice(start - first, length)
         return self._whole.read(start, length)
 
-    def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
+    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
         answers = [self._inside(pieces) for pieces in requests]
-        missing = iter(self._whole.gather_all([p for p, a in zip(requests, answers, strict=True) if a is None]))
+        missing = iter(self._whole.place_all([p for p, a in zip(requests, answers, strict=True) if a is None]))
         return [next(missing) if answer is None else answer for answer in answers]
 
-    def _inside(self, pieces: Pieces) -> Bytes | None:
-        """Return the bytes of a request, if a single range has all of them."""
+    def _inside(self, pieces: Pieces) -> Placed | None:
+        """Return the answer to a request, if a single range has all of it."""
         if not len(pieces.starts):
-            return np.empty(0, np.uint8)
+            return Placed(np.empty(0, np.uint8), pieces.starts)
         low, high = int(pieces.starts.min()), int((pieces.starts + pieces.lengths).max())
         i = bisect_right(self._starts, low) - 1
         if i < 0 or high > self._starts[i] + self._parts[i][1].size:
             return None
-        part = MappedSource(self.file, self._parts[i][1])
-        return part.gather_all([Pieces(pieces.starts - self._starts[i], pieces.lengths)])[0]
+        return Placed(np.frombuffer(self._parts[i][1], np.uint8), pieces.starts - self._starts[i])
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         return self._whole.window(ranges)
 
 
-def together(jobs: Sequence[Generator[list[Pieces], list[_A], _T]]) -> Generator[list[Pieces], list[_A], list[_T]]:
+def together(jobs: Sequence[Job[_T]]) -> Job[list[_T]]:
     """Join several jobs: each round combines their requests."""
     results: dict[int, _T] = {}
     asking: dict[int, list[Pieces]] = {}
 
-    def step(i: int, answer: list[_A] | None) -> None:
+    def step(i: int, answer: list[Placed] | None) -> None:
         try:
             asking[i] = next(jobs[i]) if answer is None else jobs[i].send(answer)
         except StopIteration as done:
@@ -264,16 +241,6 @@ def together(jobs: Sequence[Generator[list[Pieces], list[_A], _T]]) -> Generator
         for i, requests in current.items():
             step(i, [next(answers) for _ in requests])
     return [results[i] for i in range(len(jobs))]
-
-
-def _run(job: Generator[list[Pieces], list[_A], _T], answer: Callable[[Sequence[Pieces]], list[_A]]) -> _T:
-    try:
-        requests = next(job)
-        while True:
-            requests = job.send(answer(requests))
-    except StopIteration as done:
-        result: _T = done.value
-        return result
 
 
 def open_source(store: Store, key: str) -> Source:
@@ -296,3 +263,17 @@ def _same(lengths: Int64s | int) -> int | None:
     if not len(lengths) or lengths[0] >= _LONG or (lengths != lengths[0]).any():
         return None
     return int(lengths[0])
+
+
+def _one_by_one(data: Bytes, at: Int64s, lengths: Int64s) -> Bytes:
+    """Copy pieces of data; long ones go into memory of Arrow's pool, which the next scan reuses."""
+    whole = data.data
+    parts = [whole[a:b] for a, b in zip(at.tolist(), (at + lengths).tolist(), strict=True)]
+    size = int(lengths.sum())
+    if size < _LONG * len(parts):
+        return np.frombuffer(b"".join(parts), np.uint8)
+    copied = pa.allocate_buffer(size)
+    target, stops = memoryview(copied).cast("B"), np.cumsum(lengths)
+    for part, a, b in zip(parts, (stops - lengths).tolist(), stops.tolist(), strict=True):
+        target[a:b] = part
+    return np.frombuffer(copied, np.uint8)

@@ -21,7 +21,7 @@ from trilake.common.utf8 import is_utf8
 from trilake.errors import CorruptFileError
 from trilake.lance.file import types
 from trilake.lance.file.schema import Field
-from trilake.lance.file.sources import Bytes, Int64s, Job, Pieces, Source, together
+from trilake.lance.file.sources import Bytes, Int64s, Job, Pieces, Source, gathered, together
 from trilake.lance.v1.pages import PageKind, PageTable, check_offsets, layout_of
 
 #: Maximum values without bytes in one piece: a tiny file must not exhaust the memory.
@@ -252,7 +252,7 @@ def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa
         i = int(wrong[0])
         raise decoder.fail(f"a page has {lengths[i]} values, not {totals[i]}", field, first + i)
     if layout_of(field).kind is PageKind.FIXED:
-        [data] = yield [Pieces(positions, totals * (layout_of(field).bits // 8))]
+        data = yield from gathered(Pieces(positions, totals * (layout_of(field).bits // 8)))
         return flat_array(field, pa.py_buffer(data), int(totals.sum()))
     return (yield from _strings(decoder, field, positions[totals > 0], totals[totals > 0]))
 
@@ -262,7 +262,7 @@ def _strings(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) 
     if not len(totals):
         return pa.array([], field.arrow_type)
     source = decoder.source
-    [data] = yield [Pieces(positions, _OFFSET * (totals + 1))]
+    data = yield from gathered(Pieces(positions, _OFFSET * (totals + 1)))
     offsets = np.frombuffer(data, "<i8")
     last = np.cumsum(totals + 1) - 1
     start = last - totals
@@ -274,7 +274,7 @@ def _strings(decoder: Decoder, field: Field, positions: Int64s, totals: Int64s) 
     relative = np.delete(offsets + np.repeat(before - begins, totals + 1), start[1:])
     size = int(sizes.sum())
     least = check_offsets(relative, size, file=source.file, column=field.name, batch=None, what="strings or bytes")
-    [strings] = yield [Pieces(begins, sizes)]
+    strings = yield from gathered(Pieces(begins, sizes))
     return variable_array(field, relative, pa.py_buffer(strings), has_empty=least == 0, file=source.file, batch=None)
 
 
@@ -310,7 +310,7 @@ def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
     if kind is PageKind.OFFSETS:
         return (yield from _list(decoder, field, base, slots))
     width = layout_of(field).bits // 8
-    (data,) = yield [Pieces(base + slots.index * width, width)]
+    data = yield from gathered(Pieces(base + slots.index * width, width))
     if kind is PageKind.KEYS:
         keys = pa.Array.from_buffers(field.arrow_type.index_type, len(slots), [None, pa.py_buffer(data)])
         return dictionary_array(field, keys, decoder.dictionaries, decoder.source.file)
@@ -320,7 +320,7 @@ def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
 def _bits(field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
     arrow, each = field.arrow_type, layout_of(field).bits
     at = (slots.index[:, None] * each + np.arange(each)).ravel()
-    (data,) = yield [Pieces(np.repeat(base, each) + (at >> 3), 1)]
+    data = yield from gathered(Pieces(np.repeat(base, each) + (at >> 3), 1))
     bits = np.packbits(data >> (at & 7).astype(np.uint8) & 1, bitorder="little")
     values = pa.Array.from_buffers(pa.bool_(), len(at), [None, pa.py_buffer(bits)])
     if pt.is_fixed_size_list(arrow):
@@ -335,14 +335,14 @@ def _pairs(data: Bytes, dtype: str) -> tuple[Int64s, Int64s]:
 
 
 def _variable(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
-    (data,) = yield [Pieces(base + 8 * slots.index, 16)]
+    data = yield from gathered(Pieces(base + 8 * slots.index, 16))
     starts, lengths = _pairs(data, "<i8")
     size = decoder.source.size
     ends = starts + lengths
     # Values do not overlap, so together they are at most as long as the file.
     if len(slots) and ((lengths < 0).any() or starts.min() < 0 or ends.max() > size or _exceeds(lengths, size)):
         raise decoder.fail("offsets of strings or bytes decrease, or point outside the file", field, None)
-    (content,) = yield [Pieces(starts, lengths)]
+    content = yield from gathered(Pieces(starts, lengths))
     offsets = np.zeros(len(slots) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     has_empty = bool((lengths == 0).any())
@@ -354,7 +354,7 @@ def _list(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.
     large = layout_of(field).bits == 64
     width = 8 if large else 4
     (child,) = field.children
-    (data,) = yield [Pieces(base + width * slots.index, 2 * width)]
+    data = yield from gathered(Pieces(base + width * slots.index, 2 * width))
     starts, lengths = _pairs(data, "<i8" if large else "<i4")
     limit = 8 * decoder.source.size + MAX_UNBACKED
     if len(slots) and ((lengths < 0).any() or starts.min() < 0 or _exceeds(lengths, limit)):

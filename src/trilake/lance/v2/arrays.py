@@ -16,7 +16,7 @@ import pyarrow.types as pt
 
 from trilake.lance.file import types
 from trilake.lance.file.schema import Field
-from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
+from trilake.lance.file.sources import Int64s, Job, Pieces, together
 from trilake.lance.proto import encodings20_pb2
 from trilake.lance.v2.codecs import MAX_UNBACKED
 from trilake.lance.v2.compression import SymbolTable, decompressed
@@ -45,7 +45,7 @@ Pages = Callable[[int], Sequence[Page]]
 _COMPRESSIONS = {"zstd": "zstd", "lz4": "lz4_raw"}
 
 
-def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
+def read_array(node: Node, rows: Rows, pages: Pages) -> Job[pa.Array]:
     """Read ascending rows of a field; ``pages`` returns the pages of a column by number.  Raises ``DamagedPage``."""
     if node.kind == "struct":
         children = yield from together([read_array(child, rows, pages) for child in node.children])
@@ -73,7 +73,7 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
         raise DamagedPage(f"the values of several pages are too many for {node.type}: {e}") from e
 
 
-def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> PlacedJob[pa.Array]:
+def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> Job[pa.Array]:
     bases: Mapping[int, int] = _item_bases(pages(node.column or 0))
     results = yield from together([_read_ends(page, inside) for page, inside in parts])
     begin = np.concatenate([first + bases[page.first] for (page, _), (first, _, _) in zip(parts, results, strict=True)])
@@ -92,7 +92,7 @@ def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) ->
     return pa.Array.from_buffers(node.type, len(length), [bitmap(valid), pa.py_buffer(offsets)], children=[below])
 
 
-def _read_byte_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> PlacedJob[pa.Array]:
+def _read_byte_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> Job[pa.Array]:
     """Read strings or bytes as pylance 0.13 wrote them: lists of bytes, which are in the next column."""
     byte = Node(Field("item", -1, node.field.id, "uint8"), "leaf", (), (node.column or 0) + 1, pa.uint8())
     lists = Node(replace(node.field, logical_type="large_list", children=(byte.field,)), "list", (byte,), node.column)
@@ -114,7 +114,7 @@ def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
     return bases
 
 
-def _read_ends(page: Page, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
+def _read_ends(page: Page, rows: Rows) -> Job[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
     """Return the first item, the number of items and the validity of each list."""
     if _kind(page) != "list":
         raise DamagedPage(f"a page of lists is encoded as {_kind(page)!r}")
@@ -136,7 +136,7 @@ class _Tree:
     def __init__(self, page: Page) -> None:
         self._page = page
 
-    def decode(self, encoding: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def decode(self, encoding: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         kind = encoding.WhichOneof("array_encoding")
         decode = getattr(self, f"_{kind}", None) if kind else None
         if decode is None:
@@ -144,7 +144,7 @@ class _Tree:
         decoded: Decoded = yield from decode(getattr(encoding, kind), rows, arrow)
         return decoded
 
-    def _pieces(self, flat: Any, begin: Int64s, length: Int64s) -> PlacedJob[tuple[Bytes, Int64s]]:
+    def _pieces(self, flat: Any, begin: Int64s, length: Int64s) -> Job[tuple[Bytes, Int64s]]:
         """Read pieces of a buffer; return the bytes, and the position of each piece in them."""
         number, buffers = flat.buffer.buffer_index, self._page.buffers
         if flat.buffer.buffer_type:
@@ -168,10 +168,10 @@ class _Tree:
         if len(begin) and (int(begin.min()) < 0 or int(length.min()) < 0 or int((begin + length).max()) > size):
             raise DamagedPage(f"a page's buffer of {size} bytes is too short for its rows")
 
-    def _flat(self, flat: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _flat(self, flat: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         return (yield from self._packed(flat, rows, int(flat.bits_per_value))), None
 
-    def _packed(self, flat: Any, rows: Rows, bits: int) -> PlacedJob[Flat]:
+    def _packed(self, flat: Any, rows: Rows, bits: int) -> Job[Flat]:
         if bits != 1 and (bits % 8 or not bits or bits >= 1 << 34):
             raise UnsupportedPage(f"values of {bits} bits are not supported")
         if isinstance(rows, range):
@@ -187,7 +187,7 @@ class _Tree:
         data, at = yield from self._pieces(flat, rows * (bits // 8), width)
         return Flat(gather(data, at, width).data, bits, len(rows))
 
-    def _nullable(self, nullable: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _nullable(self, nullable: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         kind = nullable.WhichOneof("nullability")
         if kind == "no_nulls":
             return (yield from self.decode(nullable.no_nulls.values, rows, arrow))
@@ -206,7 +206,7 @@ class _Tree:
         unpacked = np.unpackbits(bits.data, count=bits.skip + bits.count, bitorder="little")
         return values, unpacked[bits.skip :].astype(np.bool_)
 
-    def _fixed_size_list(self, lists: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _fixed_size_list(self, lists: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         size = int(lists.dimension)
         flat, bits = _flat_items(lists.items)
         if size * max(bits, 1) * (self._page.length + 1) > 8 * (MAX_UNBACKED + sum(n for _, n in self._page.buffers)):
@@ -219,7 +219,7 @@ class _Tree:
         validity = None if valid is None else Flat(np.packbits(valid, bitorder="little"), 1, len(valid))
         return FixedLists(size, values, validity, len(rows)), None
 
-    def ends(self, encoding: Any, rows: Rows, adjustment: int) -> PlacedJob[tuple[Int64s, Int64s, Any]]:
+    def ends(self, encoding: Any, rows: Rows, adjustment: int) -> Job[tuple[Int64s, Int64s, Any]]:
         """Return begin, end and validity of each row; stored ends of nulls are increased by ``adjustment``."""
         before: Rows
         if isinstance(rows, range):
@@ -248,7 +248,7 @@ class _Tree:
             raise DamagedPage("ends of strings, bytes or lists are not 64-bit integers")
         return values.data[: 8 * values.count].copy().view("<u8")
 
-    def _binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         data, at, length, valid = yield from self._strings(binary, rows)
         if isinstance(rows, range) and len(rows):
             offsets = np.zeros(len(rows) + 1, np.int64)
@@ -256,7 +256,7 @@ class _Tree:
             return Variable(offsets, data[at[0] : at[0] + offsets[-1]]), valid
         return gather(data, at, length), valid
 
-    def _strings(self, binary: Any, rows: Rows) -> PlacedJob[tuple[Bytes, Int64s, Int64s, Any]]:
+    def _strings(self, binary: Any, rows: Rows) -> Job[tuple[Bytes, Int64s, Int64s, Any]]:
         """Locate strings or binaries: return data, positions, lengths and validity."""
         begin, end, valid = yield from self.ends(binary.indices, rows, binary.null_adjustment)
         flat, bits = _flat_items(binary.bytes)
@@ -271,13 +271,13 @@ class _Tree:
         data, at = yield from self._pieces(flat, begin, end - begin)
         return data, at, end - begin, valid
 
-    def _fsst(self, fsst: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _fsst(self, fsst: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         if fsst.binary.WhichOneof("array_encoding") != "binary":
             raise UnsupportedPage("FSST is supported only for strings and bytes")
         data, at, length, valid = yield from self._strings(fsst.binary.binary, rows)
         return SymbolTable.parse(fsst.symbol_table).decode(data, at, length), valid
 
-    def _dictionary(self, dictionary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _dictionary(self, dictionary: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         count = int(dictionary.num_dictionary_items)
         typed = arrow is not None and pt.is_dictionary(arrow)
         below = arrow.value_type if arrow is not None and typed else arrow
@@ -300,13 +300,13 @@ class _Tree:
             return Nothing(len(numbers)), np.zeros(len(numbers), np.bool_)
         return Indexed(Flat(numbers.astype(numbers.dtype).view(np.uint8), indices.bits, len(numbers)), items), valid
 
-    def _struct(self, struct: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _struct(self, struct: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         if len(rows) > MAX_UNBACKED:
             raise DamagedPage(f"{len(rows)} empty structs in one read are too many; read fewer rows")
         yield []
         return Nothing(len(rows)), None
 
-    def _packed_struct(self, struct: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _packed_struct(self, struct: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         widths = []
         for inner in struct.inner:
             items = 1
@@ -325,13 +325,13 @@ class _Tree:
         flat = yield from self._packed(encodings20_pb2.Flat(buffer=struct.buffer), rows, sum(widths))
         return PackedRows(widths, flat), None
 
-    def _fixed_size_binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _fixed_size_binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         flat, bits = _flat_items(binary.bytes)
         if flat is None or bits != 8:
             raise UnsupportedPage("only flat bytes are supported")
         return (yield from self._packed(flat, rows, 8 * int(binary.byte_width))), None
 
-    def _constant(self, constant: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+    def _constant(self, constant: Any, rows: Rows, arrow: pa.DataType | None) -> Job[Decoded]:
         if arrow is None or len(rows) > MAX_UNBACKED:
             raise UnsupportedPage(f"{len(rows)} constants in one read are not supported")
         yield []

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.lance.file import types
-from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
+from trilake.lance.file.sources import Int64s, Job, Pieces, together
 from trilake.lance.proto import encodings21_pb2, encodings23_pb2
 from trilake.lance.v2.codecs import MAX_UNBACKED, flat_block
 from trilake.lance.v2.container import Page
@@ -43,7 +43,7 @@ class ConstantPage:
         self._all_null = self._value_at is None and not inline
         self._loaded: tuple[Values | None, Uint16s | None, Uint16s | None, Int64s | None] | None = None
 
-    def read(self, rows: Rows) -> PlacedJob[Part]:
+    def read(self, rows: Rows) -> Job[Part]:
         if self._loaded is None:
             self._loaded = yield from self._load()
         item, rep, definition, starts = self._loaded
@@ -72,7 +72,7 @@ class ConstantPage:
         zeros = Flat(np.zeros(number, np.uint8), 8, number)
         return Indexed(zeros, item) if isinstance(item, Variable) else item.take(np.zeros(number, np.int64))
 
-    def _load(self) -> PlacedJob[Any]:
+    def _load(self) -> Job[Any]:
         layout, page = self._layout, self._page
         buffers = [*([self._value_at] if self._value_at else []), *self._levels_at]
         answers = yield [Pieces(np.array([a], np.int64), n) for a, n in buffers]
@@ -145,7 +145,7 @@ class Column:
         self._count = pages[-1].first + pages[-1].length if pages else 0
         self._open: dict[int, ReadablePage] = {}
 
-    def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
+    def read(self, rows: Rows, items: int) -> Job[Leaf]:
         """Read ascending rows of ``items`` entries each (structs of fixed-size lists).  Raises ``DamagedPage``."""
         rows = rows if items == 1 else repeated(rows, items)
         jobs = [self._run(number).read(inside) for number, inside in split(self._firsts, self._count, rows)]
@@ -220,7 +220,7 @@ class BlobPage:
             raise UnsupportedPage("blobs in lists are not supported")
         self._inner, self._layers = inner, layers
 
-    def read(self, rows: Rows) -> PlacedJob[Part]:
+    def read(self, rows: Rows) -> Job[Part]:
         part = yield from self._inner.read(rows)
         values = part.values
         if not isinstance(values, PackedRows) or list(values.widths) != [64, 64]:

@@ -16,7 +16,7 @@ from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolEr
 from trilake.lance.file import extensions
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.sources import Int64s, PlacedJob, open_source, together
+from trilake.lance.file.sources import Int64s, Job, open_source, together
 from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2
 from trilake.lance.v2.arrays import read_array
 from trilake.lance.v2.column import Column
@@ -111,11 +111,11 @@ class V2File(DataFileReader):
             return no_columns(count)
         if not count:
             return pa.RecordBatch.from_pylist([], projection.arrow)
-        arrays = self._source.run_placed(together([self._field(node, rows) for node in projection.nodes]))
+        arrays = self._source.run(together([self._field(node, rows) for node in projection.nodes]))
         batch = pa.RecordBatch.from_arrays(arrays, schema=projection.arrow)
         return extensions.restore_batch(batch) if projection.has_extensions else batch
 
-    def _field(self, node: Node, rows: Rows) -> PlacedJob[pa.Array]:
+    def _field(self, node: Node, rows: Rows) -> Job[pa.Array]:
         """Read a field; errors name it."""
         try:
             if self.version == (2, 0):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trilake.lance.file.sources import Int64s, Pieces, PlacedJob
+from trilake.lance.file.sources import Int64s, Job, Pieces
 from trilake.lance.v2.codecs import MAX_UNBACKED, interleaved_lists, kind_of, unsupported
 from trilake.lance.v2.compression import SymbolTable, decompressed, scheme
 from trilake.lance.v2.container import Page
@@ -50,7 +50,7 @@ class FullZipPage:
         if self._layers.lists and not layout.bits_rep:
             raise DamagedPage("a page with lists has no repetition levels")
 
-    def read(self, rows: Rows) -> PlacedJob[Part]:
+    def read(self, rows: Rows) -> Job[Part]:
         position, size = self._page.buffers[0]
         if self._indexed:
             begin, end = yield from self._places(rows)
@@ -72,7 +72,7 @@ class FullZipPage:
             return self._zipped(data, begin, end, len(rows))
         return self._walk(data, begin, end, len(rows))
 
-    def _places(self, rows: Rows) -> PlacedJob[tuple[Int64s, Int64s]]:
+    def _places(self, rows: Rows) -> Job[tuple[Int64s, Int64s]]:
         """Look up rows in the repetition index: one byte range for consecutive rows, else one per row."""
         position, size = self._page.buffers[1]
         entries = self._page.length + 1

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from trilake.lance.file.sources import Int64s, PlacedJob
+from trilake.lance.file.sources import Int64s, Job
 from trilake.lance.v2.values import DamagedPage, Values
 
 Uint16s = npt.NDArray[np.uint16]
@@ -100,7 +100,7 @@ class Part(NamedTuple):
 class ReadablePage(Protocol):
     """A page of any layout."""
 
-    def read(self, rows: Rows) -> PlacedJob[Part]:
+    def read(self, rows: Rows) -> Job[Part]:
         """Read the values and levels of ascending rows."""
 
 

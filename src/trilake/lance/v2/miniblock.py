@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trilake.lance.file.sources import Int64s, Pieces, PlacedJob
+from trilake.lance.file.sources import Int64s, Job, Pieces
 from trilake.lance.v2.codecs import (
     DENSEST,
     MAX_UNBACKED,
@@ -93,7 +93,7 @@ class MiniBlockPages:
         #: The index of each page read so far, and all of them joined: one attribute, because several threads may read.
         self._loaded: tuple[dict[int, _Index], _Index | None] = {}, None
 
-    def read(self, rows: Rows) -> PlacedJob[Part]:
+    def read(self, rows: Rows) -> Job[Part]:
         index, data = yield from self._load(rows)
         if self._layers.lists:
             return (yield from self._read_lists(index, data, rows))
@@ -110,7 +110,7 @@ class MiniBlockPages:
         pick = Pick(piece, number)
         return Part(chunks.values(pick), None, chunks.definition(pick), self._layers)
 
-    def _read_lists(self, index: _Index, data: _Data | None, rows: Rows) -> PlacedJob[Part]:
+    def _read_lists(self, index: _Index, data: _Data | None, rows: Rows) -> Job[Part]:
         first, last = (rows.start, rows.stop - 1) if isinstance(rows, range) else (rows, rows)
         if self._depth:
             # A row begins in the last chunk before which it has not begun, and ends in the last one before which it
@@ -168,7 +168,7 @@ class MiniBlockPages:
         below = None if definition is None else levels[1, :entries]
         return Part(chunks.values(pick), levels[0, :entries], below, self._layers)
 
-    def _load(self, rows: Rows) -> PlacedJob[tuple[_Index, _Data | None]]:
+    def _load(self, rows: Rows) -> Job[tuple[_Index, _Data | None]]:
         """Load the index of the pages with some rows; if it pays, also their data, in the same round of requests."""
         loaded_pages, index = self._loaded
         if index is not None and len(loaded_pages) == len(self._pages):
@@ -243,7 +243,7 @@ class MiniBlockPages:
         at = position + np.cumsum(size) - size
         return _Index(at, size, counts, begun + first, ended + first, np.full(len(size), n))
 
-    def _chunks(self, index: _Index, data: _Data | None, ids: Int64s) -> PlacedJob[_Chunks]:
+    def _chunks(self, index: _Index, data: _Data | None, ids: Int64s) -> Job[_Chunks]:
         """Read ascending chunks; ``data`` has the buffers of their pages, if they were fetched already."""
         if not len(ids):
             raise DamagedPage("a page with rows has no chunks")

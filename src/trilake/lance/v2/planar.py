@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from trilake.lance.file.sources import Int64s, Pieces, PlacedJob
+from trilake.lance.file.sources import Int64s, Job, Pieces
 from trilake.lance.proto import encodings21_pb2
 from trilake.lance.v2.codecs import MAX_UNBACKED, flat_block, has_payload
 from trilake.lance.v2.container import Page
@@ -106,7 +106,7 @@ class SparsePage:
         self._page, self._planar, self._open_plane = page, planar, open_plane
         self._loaded: tuple[_Levels, ReadablePage | None] | None = None
 
-    def read(self, rows: Rows) -> PlacedJob[Part]:
+    def read(self, rows: Rows) -> Job[Part]:
         if self._loaded is None:
             self._loaded = yield from self._load()
         levels, plane = self._loaded
@@ -137,7 +137,7 @@ class SparsePage:
             values = values.take(np.clip(here, 0, None))
         return Part(values, rep, definition, levels.layers)
 
-    def _load(self) -> PlacedJob[tuple[_Levels, ReadablePage | None]]:
+    def _load(self) -> Job[tuple[_Levels, ReadablePage | None]]:
         sparse, values = self._planar.structure.sparse, self._planar.values
         sets = [each for layer in sparse.layers for each in _encodings(layer)]
         stored = [encoding for encoding, count in sets if count and has_payload(encoding)]
