@@ -149,10 +149,7 @@ class LanceTable(Table):
 
 
 def _operation(store: Store, manifest: Manifest) -> str | None:
-    try:
-        stored = transaction.of_manifest(store, manifest)
-    except FileNotFoundError:
-        return None
+    stored = transaction.of_manifest(store, manifest)
     return None if stored is None else type(stored.operation).__name__
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trilake.common.arguments import flag
 from trilake.common.runtime import Runtime
-from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.errors import InvalidArgumentError
 from trilake.lance.cleanup import after_commit
 from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.file.errors import CommitConflictError, ReadVersionMissingError, WrongTypeError
@@ -117,11 +117,7 @@ def read_transaction(snapshot: Snapshot, version: int) -> Transaction | None:
     Returns ``None`` if its file was cleaned up or its operation is unknown.  Raises ``VersionNotFoundError`` and
     ``CorruptLogError``.
     """
-    store = snapshot.store
-    try:
-        stored = transaction.of_manifest(store, transaction.load(store, version))
-    except ObjectNotFoundError:
-        return None
+    stored = transaction.of_manifest(snapshot.store, transaction.load(snapshot.store, version))
     operation = None if stored is None else from_stored(stored.operation)
     if stored is None or operation is None:
         return None

@@ -19,7 +19,6 @@ from trilake.table.table import FilterLike
 #: Quoted strings and names, which stay the same, then the syntax to replace.
 _FORMS = re.compile(
     r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
-    |\bregexp_match\s*\((?P<match>)
     |\b(?P<stamp>timestamp|datetime)\s*\(\s*\d+\s*\)(?=\s*(?:'|\)))
     |\b(?P<datetime>datetime)\b(?=\s*(?:'|\)))
     |\bdecimal\s*(?P<digits>\(\s*\d+\s*,\s*\d+\s*\))\s*(?P<decimal>'[^']*')""",
@@ -64,8 +63,6 @@ def as_spark(sql: str) -> str:
 def _replaced(match: re.Match[str]) -> str:
     if match["quoted"] is not None:
         return match[0]
-    if match["match"] is not None:
-        return "regexp_like("
     if match["decimal"] is not None:
         return f"CAST({match['decimal']} AS DECIMAL{match['digits']})"
     return "TIMESTAMP"

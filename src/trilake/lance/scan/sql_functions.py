@@ -145,6 +145,7 @@ _SPARK: dict[str, Rewrite] = {
     "starts_with": _named("startswith"),
     "ends_with": _named("endswith"),
     "strpos": _named("instr"),
+    "regexp_match": _named("regexp_like"),
     **dict.fromkeys(["list_has", "list_contains"], _named("array_has")),
     "array_contains": _contains_null,
     **dict.fromkeys(["array_has_any", "list_has_any", "arrays_overlap"], _ANY),

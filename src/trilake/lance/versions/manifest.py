@@ -447,11 +447,6 @@ def base_path_message(base: BasePath) -> pb.BasePath:
     return pb.BasePath(id=base.id, path=base.path, is_dataset_root=base.is_dataset_root, name=base.name)
 
 
-def parse_details(message: pb.IndexDetails) -> IndexDetails:
-    """Parse the message of index details."""
-    return IndexDetails(message.type_url, message.value)
-
-
 def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
     """Parse the message of an index.  Raises ``CorruptLogError``."""
     if len(message.uuid.uuid) != 16:
@@ -462,7 +457,8 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
             bitmap = FrozenBitMap(BitMap.deserialize(message.fragment_bitmap))
         except (ValueError, IndexError, OverflowError, MemoryError) as e:
             raise CorruptLogError(f"the fragments of index {message.name!r} are damaged: {e}", file=file) from e
-    details = parse_details(message.index_details) if message.HasField("index_details") else None
+    stated = message.index_details
+    details = IndexDetails(stated.type_url, stated.value) if message.HasField("index_details") else None
     return IndexMetadata(
         UUID(bytes=message.uuid.uuid),
         tuple(message.fields),
@@ -497,11 +493,6 @@ def _without_moved(indices: tuple[IndexMetadata, ...]) -> tuple[IndexMetadata, .
     )
 
 
-def details_message(details: IndexDetails) -> pb.IndexDetails:
-    """Build the message of index details."""
-    return pb.IndexDetails(type_url=details.type_url, value=details.value)
-
-
 def index_message(index: IndexMetadata) -> pb.IndexMetadata:
     """Build the message of an index."""
     covered = BitMap(index.fragment_bitmap or ()) | BitMap(index.moved or ())
@@ -517,7 +508,7 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
         covering_fields=index.covering_fields,
     )
     if index.details is not None:
-        message.index_details.CopyFrom(details_message(index.details))
+        message.index_details.type_url, message.index_details.value = index.details.type_url, index.details.value
     if index.index_version is not None:
         message.index_version = index.index_version
     message.MergeFromString(index.extra)

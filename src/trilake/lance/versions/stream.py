@@ -7,7 +7,7 @@ An offset is a position in that sequence; its JSON is like that of a Delta strea
 Everything up to and including position ``fragment`` of the fragments that ``version`` adds was read.  ``startedAt``
 makes a first batch repeatable: Spark asks for the start again when the dataset may already be newer.
 
-The operation of a version, in its transaction file, names the fragments that it adds.  Without that file, they are the
+The operation of a version, in its transaction, names the fragments that it adds.  Without the transaction, they are the
 fragments that the version before does not have.  Compactions and indices add nothing.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trilake.common.option_values import MAX_FILES, flag, positive, starting_version
-from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
+from trilake.errors import CorruptLogError, TrilakeError
 from trilake.lance.file.errors import DatasetVersionNotFoundError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.versions import operations as op
@@ -264,14 +264,12 @@ class LanceStream:
         )
 
     def _operation(self, manifest: Manifest) -> op.Operation | None:
-        """The operation of a version; ``None`` if its transaction file is missing or damaged."""
-        if not manifest.transaction_file:
-            return None
-        key = f"{transaction.TRANSACTIONS}/{manifest.transaction_file}"
+        """The operation of a version; ``None`` if its transaction is missing or damaged."""
         try:
-            return transaction.parse(self.store.read(key).to_pybytes(), file=key).operation
-        except (ObjectNotFoundError, CorruptLogError):
+            stored = transaction.of_manifest(self.store, manifest)
+        except CorruptLogError:
             return None
+        return None if stored is None else stored.operation
 
 
 def parse_options(options: Mapping[str, str]) -> LanceStreamOptions:

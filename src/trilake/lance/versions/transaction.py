@@ -120,7 +120,7 @@ def _to_message(value: Any) -> Any:
         case m.IndexMetadata():
             return m.index_message(value)
         case m.IndexDetails():
-            return m.details_message(value)
+            return pb.IndexDetails(type_url=value.type_url, value=value.value)
         case m.BasePath():
             return m.base_path_message(value)
         case UUID():
@@ -182,7 +182,7 @@ def _from_message(value: Any, file: str) -> Any:
         case pb.IndexMetadata():
             return m.parse_index(value, file=file)
         case pb.IndexDetails():
-            return m.parse_details(value)
+            return m.IndexDetails(value.type_url, value.value)
         case pb.BasePath():
             return m.parse_base_path(value)
         case pb.UUID():
@@ -223,13 +223,16 @@ def read_manifest(store: Store, key: str, version: int) -> Manifest:
 
 
 def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
-    """Read the transaction of a version; ``None`` if it names none.  Raises ``ObjectNotFoundError`` if it is gone."""
+    """Read the transaction of a version; ``None`` if it names none, or its file was cleaned up."""
     if manifest.transaction is not None:
         return parse(manifest.transaction, file=store.uri)
     if not manifest.transaction_file:
         return None
     key = f"{TRANSACTIONS}/{manifest.transaction_file}"
-    return parse(store.read(key).to_pybytes(), file=f"{store.uri}/{key}")
+    try:
+        return parse(store.read(key).to_pybytes(), file=f"{store.uri}/{key}")
+    except ObjectNotFoundError:
+        return None
 
 
 # --- committing ------------------------------------------------------------------------------------------------------
@@ -428,12 +431,10 @@ def _check_winners(
             winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
         except ObjectNotFoundError as e:
             raise fail("a commit to check for conflicts was cleaned up") from e
-        try:
-            other = of_manifest(store, winner)
-        except ObjectNotFoundError as e:
-            raise fail("the transaction of another commit was cleaned up") from e
+        other = of_manifest(store, winner)
         if other is None:
-            raise fail("another commit has no transaction to check for conflicts")
+            gone = "the transaction of another commit was cleaned up"
+            raise fail(gone if winner.transaction_file else "another commit has no transaction to check for conflicts")
         if base is None and any(map(op.changes_nullability, (mine.operation, other.operation))):
             base = _manifest_or_none(store, listing.key(mine.read_version), mine.read_version)
         reason = op.conflict(mine.operation, other.operation, None if base is None else base.schema)
