@@ -353,6 +353,12 @@ def test_drop_and_alter_columns() -> None:
         ds.drop_columns(["text", "s"])
 
 
+def test_alterations_of_one_column_add_up() -> None:
+    ds = lance.write_dataset(pa.table({"a": [1]}, pa.schema([pa.field("a", pa.int64(), False)])), "memory://")
+    ds.alter_columns({"path": "a", "name": "b"}, {"path": "a", "nullable": True})
+    assert ds.schema == pa.schema({"b": pa.int64()})
+
+
 def test_readded_column_is_a_new_column() -> None:
     ds = begun()
     ds.drop_columns(["t"])

@@ -420,7 +420,7 @@ def alter_columns(
                 fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))
             for _ in inside:
                 (new,) = new.children
-            fields[top.id] = _swapped(fields[top.id], id, new)
+            fields[top.id] = fields[top.id].swapped({id: new})
         fields_left = tuple(fields.values())
         schema = LanceSchema(fields_left, schema.metadata)
         if len(set(schema.names)) < len(fields_left):
@@ -452,11 +452,6 @@ def _beneath(field: Field, parents: Sequence[Field]) -> Field:
         return field
     child = replace(_beneath(field.children[0], parents[1:]), parent_id=parents[0].id)
     return replace(field, id=parents[0].id, parent_id=parents[0].parent_id, children=(child,))
-
-
-def _swapped(field: Field, id: int, new: Field) -> Field:
-    """Replace the field with this id, at any depth."""
-    return new if field.id == id else replace(field, children=tuple(_swapped(c, id, new) for c in field.children))
 
 
 def _caster(field: pa.Field, path: Sequence[str]) -> Values:
@@ -495,23 +490,18 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
     harder = nullable is False and field.nullable
     if harder and (field.id != top.id or snapshot.count(pc.field(top.name).is_null())):
         raise InvalidArgumentError("the column may have nulls, so it must stay nullable", column=path)
+    current = next(f for f in fields[top.id].walk() if f.id == field.id)
     changed = replace(
-        field,
-        name=field.name if name is None else str(name),
-        nullable=field.nullable if nullable is None else bool(nullable),
+        current,
+        name=current.name if name is None else str(name),
+        nullable=current.nullable if nullable is None else bool(nullable),
     )
-    fields[top.id] = _replaced(fields[top.id], changed)
+    fields[top.id] = fields[top.id].swapped({field.id: changed})
     mask = snapshot.view.mask_of(top.name)
     if mask is not None and field.id == top.id and name is not None:
         others = [f.name for id, f in fields.items() if id != mask.id]
         fields[mask.id] = null_masks.renamed(fields[mask.id], changed.name, others)
     return field, top
-
-
-def _replaced(field: Field, changed: Field) -> Field:
-    if field.id == changed.id:
-        return replace(field, name=changed.name, nullable=changed.nullable)
-    return replace(field, children=tuple(_replaced(c, changed) for c in field.children))
 
 
 def in_batches(values: Values, batch_size: int) -> Values:

@@ -157,6 +157,11 @@ class Field:
         for child in self.children:
             yield from child.walk()
 
+    def swapped(self, by_id: Mapping[int, Field]) -> Field:
+        """Replace the fields with these ids, at any depth."""
+        new = by_id.get(self.id, self)
+        return replace(new, children=tuple(child.swapped(by_id) for child in new.children))
+
     def child(self, name: str) -> Field | None:
         return next((c for c in self.children if c.name == name), None)
 

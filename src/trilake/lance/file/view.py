@@ -39,7 +39,10 @@ class View:
         """The columns that users see."""
         hidden = {f.id for f in self._masks.values()}
         fields = (f for f in self.whole.fields if f.id not in hidden)
-        return LanceSchema(tuple(map(_with_bytes, fields) if self.blob_bytes else fields), self.whole.metadata)
+        if self.blob_bytes:
+            blobs = {f.id: replace(f, as_bytes=True) for f in self.whole.walk() if f.is_blob}
+            fields = (f if f.is_plain else f.swapped(blobs) for f in fields)
+        return LanceSchema(tuple(fields), self.whole.metadata)
 
     @cached_property
     def _masks(self) -> dict[str, Field]:
@@ -85,12 +88,6 @@ class View:
         storage = pa.schema([f.shown_field for f in columns.fields], columns.shown_schema.metadata)
         result = pa.RecordBatch.from_arrays(arrays, schema=storage)
         return restore_batch(result) if columns.has_extensions else result
-
-
-def _with_bytes(field: Field) -> Field:
-    if field.is_plain or field.is_json:
-        return field
-    return replace(field, as_bytes=field.is_blob, children=tuple(map(_with_bytes, field.children)))
 
 
 def _strings(field: Field, array: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@ from pyroaring import BitMap, FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import CommitConflictError
-from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
+from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.storage_version import FIRST
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import (
@@ -388,13 +388,10 @@ def configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
     if unknown:
         raise CommitConflictError(f"field {unknown[0]} no longer exists", version=newest.version)
 
-    def of_field(field: Field) -> Field:
-        change = update.field_metadata.get(field.id)
-        metadata = field.metadata if change is None else _encoded(change.apply(_decoded(field.metadata)))
-        return replace(field, metadata=metadata, children=tuple(map(of_field, field.children)))
-
     if update.field_metadata:
-        schema = replace(schema, fields=tuple(map(of_field, schema.fields)))
+        fields = [(f, update.field_metadata[f.id]) for f in schema.walk() if f.id in update.field_metadata]
+        new = {f.id: replace(f, metadata=_encoded(change.apply(_decoded(f.metadata)))) for f, change in fields}
+        schema = replace(schema, fields=tuple(f.swapped(new) for f in schema.fields))
     return replace(changed, schema=schema)
 
 
