@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file.schema import LanceSchema
@@ -107,7 +107,10 @@ class DataFileWriter(ABC):
     """
 
     _schema: LanceSchema
+    _key: str
     _file: IO[bytes]
+    #: The types of the last batch.
+    _types: list[pa.DataType] | None = None
 
     @property
     @abstractmethod
@@ -127,6 +130,18 @@ class DataFileWriter(ABC):
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Write one batch.  Raises ``SchemaMismatchError`` if its columns differ from those of the file."""
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """Raise ``SchemaMismatchError`` unless a batch has the columns of the file."""
+        if batch.schema.names != self._schema.names:
+            raise SchemaMismatchError(
+                f"expected the columns {', '.join(self._schema.names)}, got {', '.join(batch.schema.names)}",
+                help="select the columns in the order of the schema",
+                file=self._key,
+            )
+        if batch.schema.types != self._types:
+            self._schema.check_compatible(LanceSchema.from_arrow(batch.schema), file=self._key)
+            self._types = batch.schema.types
 
     def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
         """Add metadata to the schema in the file."""

@@ -16,12 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError
 from trilake.lance.file import framing
 from trilake.lance.file.interfaces import DataFileWriter, WrittenFile
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.storage_version import FIRST
-from trilake.lance.file.types import storage_type
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.dictionaries import DictionaryUnifier, encode_dictionaries
 from trilake.lance.v1.encode import ALIGN, BatchEncoder, Part, walk_columns
@@ -69,7 +68,6 @@ class V1Writer(DataFileWriter):
             raise InvalidArgumentError("the schema has duplicate field IDs", file=key)
         FIRST.check_types(schema)
         self._schema = schema
-        self._arrow = schema.storage_schema
         self._unifiers = {
             f.id: DictionaryUnifier(f, schema.dictionaries.get(f.id), extend=extend_dictionaries)
             for f in schema.walk()
@@ -81,7 +79,6 @@ class V1Writer(DataFileWriter):
         self._file = store.open_output(key)
         self._key = key
         self._parts: list[Part] = []
-        self._last_schema: pa.Schema | None = None
         self._submitted = 0
         self._worker: ThreadPoolExecutor | None = None
         self._pending: deque[Future[int]] = deque()
@@ -111,9 +108,7 @@ class V1Writer(DataFileWriter):
             raise InvalidArgumentError(
                 f"a data file can have at most {MAX_ROWS} rows", help="lower max_rows_per_file", file=self._key
             )
-        if self._last_schema is None or not batch.schema.equals(self._last_schema):
-            self._check(batch)
-            self._last_schema = batch.schema
+        self._check(batch)
         for field, array in zip(self._schema.fields, batch.columns, strict=True):
             self._encoder.column(field, array)
             if self._collectors:
@@ -168,18 +163,6 @@ class V1Writer(DataFileWriter):
     def _aligned(self) -> int:
         self._encoder.append([bytes(-self._encoder.position % ALIGN)])
         return self._encoder.position
-
-    def _check(self, batch: pa.RecordBatch) -> None:
-        expected, got = self._arrow, batch.schema
-        if len(got) != len(expected) or any(storage_type(a) != b for a, b in zip(got.types, expected.types)):
-            # Extension types in structs and lists differ from their storage types.
-            self._schema.check_compatible(LanceSchema.from_arrow(got), file=self._key)
-        elif got.names != expected.names:
-            raise SchemaMismatchError(
-                f"expected the columns {', '.join(expected.names)}, got {', '.join(got.names)}",
-                help="select the columns in the order of the schema",
-                file=self._key,
-            )
 
     def _write_statistics(self, metadata: format_pb2.Metadata.StatisticsMetadata) -> None:
         arrays = {str(id): collector.arrays() for id, collector in self._collectors.items()}

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.interfaces import DataFileWriter, WrittenFile
 from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
@@ -117,7 +117,6 @@ class V2Writer(DataFileWriter):
         self._rows = 0
         self._position = 0
         self._key = key
-        self._types: list[pa.DataType] | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._pending: deque[tuple[Column, Future[list[tuple[int, Page]]], int]] = deque()
         self._written: WrittenFile | None = None
@@ -232,18 +231,6 @@ class V2Writer(DataFileWriter):
     def _stop(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-
-    def _check(self, batch: pa.RecordBatch) -> None:
-        if self._types == batch.schema.types:
-            return
-        if batch.schema.names != self._schema.names:
-            raise SchemaMismatchError(
-                f"expected the columns {', '.join(self._schema.names)}, got {', '.join(batch.schema.names)}",
-                help="select the columns in the order of the schema",
-                file=self._key,
-            )
-        self._schema.check_compatible(LanceSchema.from_arrow(batch.schema), file=self._key)
-        self._types = batch.schema.types
 
 
 class Column:
