@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from trilake.lance.blob import Blob, BlobArray, BlobColumn, BlobFile, blob_array, blob_field
     from trilake.lance.cleanup import CleanupStats
     from trilake.lance.commit import CommitLock
-    from trilake.lance.file.schema_json import json_to_schema, schema_to_json
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
     from trilake.lance.log import set_logger
     from trilake.lance.optimize import Compaction
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from trilake.lance.pylance.merge_builder import MergeInsertBuilder
     from trilake.lance.pylance.operation import DatasetBasePath, Index, LanceOperation, Transaction
     from trilake.lance.pylance.scanner import LanceScanner
+    from trilake.lance.schema import json_to_schema, schema_to_json
     from trilake.lance.udf import BatchUDF, batch_udf
     from trilake.lance.util import sanitize_ts
 
@@ -44,7 +44,6 @@ _NAMES = {
     ),
     "cleanup": ("CleanupStats",),
     "commit": ("CommitLock",),
-    "file.schema_json": ("json_to_schema", "schema_to_json"),
     "fragment": ("FragmentMetadata", "LanceFragment", "write_fragments"),
     "log": ("set_logger",),
     "optimize": ("Compaction",),
@@ -52,6 +51,7 @@ _NAMES = {
     "pylance.merge_builder": ("MergeInsertBuilder",),
     "pylance.operation": ("DatasetBasePath", "Index", "LanceOperation", "Transaction"),
     "pylance.scanner": ("LanceScanner",),
+    "schema": ("json_to_schema", "schema_to_json"),
     "udf": ("BatchUDF", "batch_udf"),
     "util": ("sanitize_ts",),
 }
