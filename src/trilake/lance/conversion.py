@@ -95,7 +95,6 @@ class LanceRows:
     options: WriteOptions
     #: Whether dictionaries may grow; all files of a dataset share them, so only a single task may extend them.
     extend: bool
-    names: tuple[str, ...]
     runtime: Runtime
     version: StorageVersion
 
@@ -125,7 +124,7 @@ class LanceRows:
 
     def read_back(self, written: tuple[list[Fragment], LanceSchema]) -> Iterator[pa.RecordBatch]:
         fragments, schema = written
-        return LancePiece(self.store, tuple(fragments), schema, self.names, None).batches()
+        return LancePiece(self.store, tuple(fragments), schema, tuple(self.source_schema.names), None).batches()
 
 
 def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> str | None:
@@ -179,9 +178,7 @@ class LanceTarget:
         self.exact = options.nulls != "zero" or not self.plan.version.is_first
         self.options = options
         extend = target.extend and not distributed
-        self.rows = LanceRows(
-            store, target.schema, schema, options, extend, tuple(schema.names), self.plan.runtime, self.plan.version
-        )
+        self.rows = LanceRows(store, target.schema, schema, options, extend, self.plan.runtime, self.plan.version)
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
         fragments = [f for some, _ in written for f in some]

@@ -30,7 +30,6 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
-from trilake.lance.versions.effects import carried
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
 
@@ -325,8 +324,8 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     with discarded_on_failure(snapshot.store, new):
         for part in _parts(rows, _sizes(sum(r.num_rows for r in readers), task.options.target_rows_per_fragment)):
             new += write_fragments(snapshot.store, part, target, options, snapshot.runtime)
-    done = _with_ids(tuple(new), readers) if snapshot.manifest.has_stable_row_ids else tuple(new)
-    return RewriteResult(task.entries, done, task.read_version)
+    rows_of = ((reader.fragment.id, reader.live_offsets) for reader in readers)
+    return RewriteResult(task.entries, snapshot.moved(new, rows_of, unchanged=True), task.read_version)
 
 
 def _sizes(rows: int, least: int) -> list[int]:
@@ -350,14 +349,6 @@ def _parts(batches: Iterator[pa.RecordBatch], sizes: Iterable[int]) -> Iterator[
             yield batch
 
     return map(part, sizes)
-
-
-def _with_ids(new: tuple[Fragment, ...], readers: Sequence[FragmentReader]) -> tuple[Fragment, ...]:
-    """Copy the stable row ids and row versions of live rows to the new fragments."""
-    pairs = [(reader, reader.live_offsets) for reader in readers]
-    ids = [reader.ids_of(offsets) for reader, offsets in pairs]
-    created, updated = ([getattr(r, name)[offsets] for r, offsets in pairs] for name in ("created", "updated"))
-    return carried(new, np.concatenate(ids), np.concatenate(created), np.concatenate(updated))
 
 
 def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:

@@ -259,19 +259,24 @@ class Snapshot:
         at = np.minimum(np.searchsorted(stable, ids), len(stable) - 1)
         return np.where(stable[at] == ids, where[at], _NOWHERE)
 
-    def moved(self, fragments: Sequence[Fragment], rows: Iterable[tuple[int, Rows]]) -> tuple[Fragment, ...]:
+    def moved(
+        self, fragments: Sequence[Fragment], rows: Iterable[tuple[int, Rows]], *, unchanged: bool = False
+    ) -> tuple[Fragment, ...]:
         """Give new fragments the stable ids of the rows of this version that they begin with.
 
-        ``rows`` are the fragments and offsets of these rows, in their order in the new fragments.
+        ``rows`` are the fragments and offsets of these rows, in their order in the new fragments; ``unchanged`` rows
+        also keep the version of their last update.
         """
         if not self.manifest.has_stable_row_ids:
             return tuple(fragments)
-        ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        ids, created, updated = ([np.empty(0, np.uint64)] for _ in range(3))
         for fragment_id, offsets in rows:
             reader = self._by_id[fragment_id]
             ids.append(reader.ids_of(offsets))
             created.append(reader.created[offsets])
-        return carried(fragments, np.concatenate(ids), np.concatenate(created))
+            updated += [reader.updated[offsets]] if unchanged else []
+        versions = np.concatenate(updated) if unchanged else None
+        return carried(fragments, np.concatenate(ids), np.concatenate(created), versions)
 
     def blobs(self, addresses: Ids, column: str) -> list[BlobPlace | None]:
         """Locate the blobs at these addresses, in this order; ``None`` for a null.
