@@ -7,11 +7,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from trilake.errors import TrilakeError
 from trilake.lance.file import framing
+from trilake.lance.file.sources import MappedSource
 
 #: The seed of all damage.
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "20"))
@@ -53,7 +55,7 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
 
 def with_message(rng: random.Random, data: bytes, kind: type[_M]) -> bytes:
     """A whole Lance file whose last message has one or two fields changed."""
-    position = framing.parse_footer(data[-16:], len(data), file="", damaged=TrilakeError)
+    position = framing.read_footer(MappedSource("", pa.py_buffer(data)), damaged=TrilakeError)
     length = int.from_bytes(data[position : position + 4], "little")
     message = kind.FromString(data[position + 4 : position + 4 + length])
     change(rng, message)

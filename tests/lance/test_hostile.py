@@ -24,6 +24,7 @@ from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorError, InvalidArgumentError, TrilakeError
 from trilake.lance.file import framing
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.sources import MappedSource
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.btree import BTreeIndex, train
 from trilake.lance.index.ivf_pq_index import VectorIndex
@@ -202,7 +203,7 @@ def test_overlapping_dictionaries_are_rejected() -> None:
     schema = LanceSchema.from_arrow(pa.schema(fields))
     values = pa.array([f"v{i}" for i in range(100)])
     whole = serialise_manifest(Manifest(1, schema.with_dictionaries({f.id: values for f in schema.walk()})))
-    position = framing.parse_footer(whole[-16:], len(whole), file="", damaged=CorruptLogError)
+    position = framing.read_footer(MappedSource("", pa.py_buffer(whole)))
     message = format_pb2.Manifest.FromString(whole[position + 4 : -16])
     for field in message.fields:
         field.dictionary.CopyFrom(message.fields[0].dictionary)
@@ -218,7 +219,7 @@ def test_overlapping_pages_are_rejected(tmp_path: Path) -> None:
     write_first(pa.table(columns), uri)
     (path,) = (uri / "data").iterdir()
     data = bytearray(path.read_bytes())
-    position = framing.parse_footer(data[-16:], len(data), file="", damaged=CorruptLogError)
+    position = framing.read_footer(MappedSource("", pa.py_buffer(data)))
     length = int.from_bytes(data[position : position + 4], "little")
     table = format_pb2.Metadata.FromString(data[position + 4 : position + 4 + length]).page_table_position
     for i in range(30):

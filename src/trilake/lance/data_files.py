@@ -5,10 +5,11 @@ Only this module depends on both formats, legacy and 2.x.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 
-from trilake.errors import ObjectNotFoundError, UnsupportedProtocolError
-from trilake.lance.file.framing import MAGIC
+from trilake.errors import CorruptFileError, UnsupportedProtocolError
+from trilake.lance.file.framing import MAGIC, MAJOR, NEWEST_MINOR
 from trilake.lance.file.interfaces import DataFileReader, DataFileWriter
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import READABLE, WRITABLE, StorageVersion
@@ -16,6 +17,9 @@ from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store, WriteGroup
+
+#: The end of every file: the format's version and its magic bytes.
+_END = struct.Struct("<HH4s")
 
 
 def open_data_file(
@@ -48,18 +52,23 @@ def open_data_file(
     return V2File.open(store, key, schema, field_ids, column_indices)
 
 
-def open_by_footer(store: Store, key: str) -> DataFileReader:
+def open_by_footer(store: Store, key: str) -> V1File | V2File:
     """Open a data file of the version that its footer states.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
     """
+    return open_if_2x(store, key) or V1File.open(store, key)
+
+
+def open_if_2x(store: Store, key: str) -> V2File | None:
+    """Open a file of version 2.x; return ``None`` for the legacy format."""
     try:
-        _, tail = store.read_sized(key, 8, end=True)
-    except ObjectNotFoundError:
-        return V2File.open(store, key)  # raises the precise error
-    data = tail.to_pybytes()
-    first = data[4:] == MAGIC and data[:2] == b"\0\0" and int.from_bytes(data[2:4], "little") <= 2
-    return V1File.open(store, key) if first else V2File.open(store, key)
+        return V2File.open(store, key)
+    except (CorruptFileError, UnsupportedProtocolError):  # files of the legacy format may be shorter than a footer
+        *_, major, minor, magic = _END.unpack(store.read_sized(key, _END.size, end=True)[1].to_pybytes().rjust(8))
+        if (major, magic) != (MAJOR, MAGIC) or minor > NEWEST_MINOR:
+            raise
+        return None
 
 
 def new_data_file(

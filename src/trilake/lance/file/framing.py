@@ -22,14 +22,15 @@ MAJOR, MINOR, NEWEST_MINOR = 0, 1, 2
 _M = TypeVar("_M", bound=Message)
 
 
-def parse_footer(tail: bytes | memoryview, size: int, *, file: str, damaged: type[TrilakeError]) -> int:
-    """Parse a footer, the last bytes of a file of ``size`` bytes; return its position, which is inside the file.
+def read_footer(source: Source, *, damaged: type[TrilakeError] = CorruptFileError) -> int:
+    """Parse the footer of a file; return its position, which is inside the file.
 
     Raises an error of class ``damaged`` for other files, and ``UnsupportedProtocolError`` for later formats.
     """
-    if len(tail) < FOOTER.size or size < FOOTER.size + LENGTH.size:
+    size, file = source.size, source.file
+    if size < FOOTER.size + LENGTH.size:
         raise damaged(f"the file has {size} bytes, too few for a footer", file=file)
-    position, major, minor, magic = FOOTER.unpack(tail[-FOOTER.size :])
+    position, major, minor, magic = FOOTER.unpack(source.read(size - FOOTER.size, FOOTER.size))
     if magic != MAGIC:
         raise damaged(
             "the file does not end with the Lance magic bytes",

@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
+from trilake.lance.data_files import open_by_footer
 from trilake.lance.file import types
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import FIRST, StorageVersion
-from trilake.lance.index.files import ReadCache, open_file, read_whole, write_file
+from trilake.lance.index.files import ReadCache, read_whole, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex, between, mask_of, plain_values
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
@@ -69,7 +70,7 @@ class BTreeIndex(ScalarIndex):
     @classmethod
     def open(cls, store: Store, folder: str) -> BTreeIndex:
         """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
-        lookup_file, data = open_file(store, f"{folder}/{LOOKUP}"), open_file(store, f"{folder}/{DATA}")
+        lookup_file, data = open_by_footer(store, f"{folder}/{LOOKUP}"), open_by_footer(store, f"{folder}/{DATA}")
         lookup = read_whole(lookup_file)
         edges = data.batch_offsets.tolist() if isinstance(data, V1File) else _edges(data, lookup_file)
         names = lookup.schema.names, data.schema.names

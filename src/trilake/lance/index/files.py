@@ -9,12 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from trilake.errors import CorruptFileError, UnsupportedProtocolError
+from trilake.errors import CorruptFileError
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.sources import open_source
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.v1.data_file import V1File
-from trilake.lance.v2.container import FOOTER
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
@@ -68,26 +66,6 @@ class ReadCache:
     def _shrink(self) -> None:
         while self._used > self.size:
             self._used -= self._entries.popitem(last=False)[1][1]
-
-
-def open_file(store: Store, key: str) -> V1File | V2File:
-    """Open a file of any version.
-
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for unsupported versions.
-    """
-    return open_if_2x(store, key) or V1File.open(store, key)
-
-
-def open_if_2x(store: Store, key: str) -> V2File | None:
-    """Open a file of version 2.x; return ``None`` for the legacy format."""
-    try:
-        return V2File.open(store, key)
-    except UnsupportedProtocolError:
-        return None
-    except CorruptFileError:
-        if open_source(store, key).size >= FOOTER.size:
-            raise
-        return None  # only files of the legacy format can be so short
 
 
 def read_whole(file: V1File | V2File) -> pa.RecordBatch:

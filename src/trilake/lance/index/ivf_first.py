@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from trilake.errors import CorruptFileError, UnsupportedProtocolError
 from trilake.lance.file import framing
-from trilake.lance.file.framing import FOOTER
 from trilake.lance.file.sources import Source, open_source
 from trilake.lance.index.ivf_pq import FILE, METRICS, WORDS, Codes, Floats, Model, RowIds, model_checksum
 from trilake.lance.proto import index_pb2
@@ -28,8 +27,7 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.I
     """
     source = open_source(store, f"{folder}/{FILE}")
     file, size = source.file, source.size
-    tail = source.read(max(size - FOOTER.size, 0), min(size, FOOTER.size)).to_pybytes()
-    position = framing.parse_footer(tail, size, file=file, damaged=CorruptFileError)
+    position = framing.read_footer(source)
     message = framing.read_message(source, position, index_pb2.Index)
     vector = message.vector_index
     stages = [stage.WhichOneof("stage") for stage in vector.stages]

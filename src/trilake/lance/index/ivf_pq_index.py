@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.data_files import open_if_2x
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index import ivf_files, ivf_first, kernels
-from trilake.lance.index.files import ReadCache, open_if_2x
+from trilake.lance.index.files import ReadCache
 from trilake.lance.index.ivf_pq import (
     FILE,
     Codes,

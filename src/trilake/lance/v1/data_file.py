@@ -16,7 +16,6 @@ from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import extensions, framing
-from trilake.lance.file.framing import FOOTER
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
 from trilake.lance.file.sources import Int64s, MappedSource, Source, open_source, together
@@ -65,9 +64,7 @@ class V1File(DataFileReader):
         of the file in the manifest, by default all; some may be :data:`~trilake.lance.file.schema.TOMBSTONE`.
         """
         source = open_source(store, key)
-        tail = source.read(max(source.size - FOOTER.size, 0), min(source.size, FOOTER.size)).to_pybytes()
-        position = framing.parse_footer(tail, source.size, file=source.file, damaged=CorruptFileError)
-        metadata = framing.read_message(source, position, format_pb2.Metadata)
+        metadata = framing.read_message(source, framing.read_footer(source), format_pb2.Metadata)
         if schema is None:
             schema = _file_schema(source, metadata)
             schema = schema.with_dictionaries(read_dictionaries(schema, source))
@@ -262,21 +259,15 @@ def _file_schema(source: Source, metadata: format_pb2.Metadata) -> LanceSchema:
 def _page_table(source: Source, position: int, ids: Sequence[int], schema: LanceSchema, batches: int) -> PageTable:
     """Read the page table of a file with the fields ``ids``; ``schema`` lacks those that the dataset has dropped."""
     first, last = min(ids, default=0), max(ids, default=-1)
-    size = PageTable.size(first, last, batches)
-    if first < 0 or size > source.size:
-        raise CorruptFileError(
-            f"the page table for fields {first} to {last} in {batches} batches is outside the file", file=source.file
-        )
-    table = PageTable.parse(source.read(position, size), first, last, batches)
+    table = PageTable.read(source, position, first, last, batches)
     if not first:
         return table
     with_pages = [f.id for f in schema.walk() if layout_of(f).kind not in (PageKind.STRUCT, PageKind.NULL)]
     if table.has_pages(with_pages):
         return table
     # Before pylance 0.8 the table began with field 0, even if the file has no such field.
-    size = PageTable.size(0, last, batches)
-    if position + size <= source.size:
-        older = PageTable.parse(source.read(position, size), 0, last, batches)
+    if position + PageTable.size(0, last, batches) <= source.size:
+        older = PageTable.read(source, position, 0, last, batches)
         if older.has_pages(with_pages):
             return older
     return table

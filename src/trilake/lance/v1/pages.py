@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from trilake.errors import CorruptFileError, UnsupportedProtocolError
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.sources import Int64s
+from trilake.lance.file.sources import Int64s, Source
 from trilake.lance.file.storage_version import FIRST
 
 
@@ -125,9 +124,16 @@ class PageTable:
         return ENTRY * (last_id - first_id + 1) * batches
 
     @classmethod
-    def parse(cls, data: Any, first_id: int, last_id: int, batches: int) -> PageTable:
-        cells = np.frombuffer(data, "<i8").astype(np.int64).reshape(last_id - first_id + 1, batches, 2)
-        return cls(first_id, cells)
+    def read(cls, source: Source, position: int, first_id: int, last_id: int, batches: int) -> PageTable:
+        """Read a table.  Raises ``CorruptFileError`` if it is not inside the file."""
+        size = cls.size(first_id, last_id, batches)
+        if first_id < 0 or size > source.size:
+            raise CorruptFileError(
+                f"the page table for fields {first_id} to {last_id} in {batches} batches is outside the file",
+                file=source.file,
+            )
+        cells = np.frombuffer(source.read(position, size), "<i8").astype(np.int64)
+        return cls(first_id, cells.reshape(last_id - first_id + 1, batches, 2))
 
     def field(self, field_id: int) -> tuple[Int64s, Int64s]:
         """Positions and lengths of a field's pages, one per batch."""

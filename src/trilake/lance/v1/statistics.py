@@ -178,10 +178,7 @@ def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMeta
         return None
     schema = LanceSchema.from_proto(metadata.schema, damaged=CorruptFileError, file=source.file)
     first, last = min(metadata.fields), max(metadata.fields)
-    size = PageTable.size(first, last, 1)
-    if first < 0 or size > source.size:
-        raise CorruptFileError(f"the page table for statistics {first} to {last} is outside the file", file=source.file)
-    pages = PageTable.parse(source.read(metadata.page_table_position, size), first, last, 1)
+    pages = PageTable.read(source, metadata.page_table_position, first, last, 1)
     if not all(pages.has(f.id) for f in schema.walk()):
         raise CorruptFileError("the page table of the statistics is incomplete", file=source.file)
     decoder = Decoder(source, pages, {})

@@ -517,9 +517,8 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
 
 def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) -> Manifest:
     """Parse a manifest file, of ``version`` if given.  Raises ``CorruptLogError`` and ``UnsupportedProtocolError``."""
-    tail = data.slice(max(0, data.size - framing.FOOTER.size)).to_pybytes()
-    position = framing.parse_footer(tail, data.size, file=file, damaged=CorruptLogError)
     source = MappedSource(file, data)
+    position = framing.read_footer(source, damaged=CorruptLogError)
     message = framing.read_message(source, position, pb.Manifest, damaged=CorruptLogError)
     if not message.version:
         raise CorruptLogError("the manifest has no version", file=file)
