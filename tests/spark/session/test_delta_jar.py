@@ -26,9 +26,14 @@ QUICKSTART = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalo
         (QUICKSTART, {}),
         ({"spark.sql.extensions": f" org.A ,{EXTENSION},org.B"}, {"spark.sql.extensions": "org.A,org.B"}),
         ({"spark.sql.catalog.a": CATALOG, "spark.sql.catalog.b": "org.B"}, {"spark.sql.catalog.b": "org.B"}),
+        ({"spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0"}, {}),
+        (
+            {"spark.jars.packages": "io.delta:delta-core_2.12:2.4.0, io.delta:delta-sharing-spark_2.13:4.0.0"},
+            {"spark.jars.packages": "io.delta:delta-sharing-spark_2.13:4.0.0"},
+        ),
         ({"spark.app.name": "io.delta.sql.app", "a.b": False}, {"spark.app.name": "io.delta.sql.app", "a.b": False}),
     ],
-    ids=["quickstart", "others stay", "catalogs", "other settings"],
+    ids=["quickstart", "others stay", "catalogs", "package", "other packages stay", "other settings"],
 )
 def test_only_classes_of_the_jar_are_removed(settings: dict[str, Any], kept: dict[str, Any]) -> None:
     assert without_jar(settings) == kept

@@ -1,4 +1,4 @@
-"""Settings that name classes of delta-spark's jar, which trilake does not need."""
+"""Settings that name delta-spark's jar or its classes, which trilake does not need."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _log = logging.getLogger("trilake.spark")
 
 V = TypeVar("V")
 _CATALOG = "spark.sql.catalog.spark_catalog"
-_JAR = ("io.delta.", "org.apache.spark.sql.delta.")
+_CLASSES = ("io.delta.", "org.apache.spark.sql.delta.")
+_PACKAGES = ("io.delta:delta-core_", "io.delta:delta-spark_", "io.delta:delta-storage:", "io.delta:delta-connect-")
 
 
 def without_jar(settings: Mapping[str, V]) -> dict[str, Any]:
-    """The settings of a new session without delta-spark's extensions and catalogs.
+    """The settings of a new session without delta-spark's packages, extensions and catalogs.
 
     >>> without_jar({"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension, org.other.Extension", "a.b": 1})
     {'spark.sql.extensions': 'org.other.Extension', 'a.b': 1}
@@ -29,11 +30,15 @@ def without_jar(settings: Mapping[str, V]) -> dict[str, Any]:
     """
     out: dict[str, Any] = {}
     for key, value in settings.items():
-        if key != "spark.sql.extensions" and not key.startswith("spark.sql.catalog."):
+        if key == "spark.jars.packages":
+            jar = _PACKAGES
+        elif key == "spark.sql.extensions" or key.startswith("spark.sql.catalog."):
+            jar = _CLASSES
+        else:
             out[key] = value
             continue
         names = [name.strip() for name in str(value).split(",")]
-        others = [name for name in names if name and not name.startswith(_JAR)]
+        others = [name for name in names if name and not name.startswith(jar)]
         if len(others) == len(names):
             out[key] = value
         elif others:
