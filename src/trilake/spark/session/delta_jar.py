@@ -16,8 +16,13 @@ _log = logging.getLogger("trilake.spark")
 
 V = TypeVar("V")
 _CATALOG = "spark.sql.catalog.spark_catalog"
-_CLASSES = ("io.delta.", "org.apache.spark.sql.delta.")
-_PACKAGES = ("io.delta:delta-core_", "io.delta:delta-spark_", "io.delta:delta-storage:", "io.delta:delta-connect-")
+_CLASSES: tuple[str, ...] = ("io.delta.", "org.apache.spark.sql.delta.")
+_PACKAGES: tuple[str, ...] = (
+    "io.delta:delta-core_",
+    "io.delta:delta-spark_",
+    "io.delta:delta-storage:",
+    "io.delta:delta-connect-",
+)
 
 
 def without_jar(settings: Mapping[str, V]) -> dict[str, Any]:
