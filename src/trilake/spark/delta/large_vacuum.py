@@ -16,7 +16,7 @@ recomputed: if an executor is lost, the vacuum fails and deletes nothing more.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -92,7 +92,7 @@ def vacuum_large(
     if store.local_path("x") is not None:
         folders = list_folders(store, LISTING.empty_table(), scope.cutoff, scope.names, Territory(store))
     # List before opening the version: the version then has all files that were committed before the listing.
-    read = OldFiles(store, scope.cutoff, tuple(scope.names), folders.links)
+    read = partial(old_files, store, scope.cutoff, tuple(scope.names), folders.links)
     listing = task_rows(spark, read, parts(store), OLD_FILES).localCheckpoint(eager=True)
     version = log.opened()
     old = listing.where(F.col("path").isNotNull())
@@ -109,8 +109,17 @@ def vacuum_large(
 
     def delete() -> tuple[int, int]:
         stay = committed_since(log, version)
+
+        def delete_in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                paths = pa.chunked_array([batch.column("path").cast(pa.string())])
+                keys = paths.filter(pa.array(~stay.name(paths))).to_pylist()
+                for start in range(0, len(keys), _CHUNK):
+                    store.delete(keys[start : start + _CHUNK])
+                yield pa.RecordBatch.from_arrays([pa.array([len(keys)], pa.int64())], ["deleted"])
+
         here = temporary.filter(pa.array(~stay.name(temporary["path"])))
-        rows = map_rows(garbage.select("path"), _Deletion(store, stay), _DELETED).agg(F.sum("deleted")).collect()
+        rows = map_rows(garbage.select("path"), delete_in_task, _DELETED).agg(F.sum("deleted")).collect()
         delete_files(store, here, run_here)
         remove_empty(store, folders)
         of_folders = listing.where(F.col("path").isNull()).agg(F.sum("size")).collect()[0][0]
@@ -140,7 +149,7 @@ def _unreferenced(
     else:
         tasks = [(version.adds, log.tombstones(version)), *([tuple(commits)] if commits else [])]
         newer, rare = NewerFiles(), []
-    read = ReadReferences(log.store, newer, cutoff)
+    read = partial(read_references, log.store, newer, cutoff)
     references = task_rows(spark, read, tasks, REFERENCES).localCheckpoint(eager=True)
     if isinstance(version, PendingSnapshot):
         row = references.where("kind = 'files'").agg(F.sum("files"), F.sum("bytes")).collect()[0]
@@ -170,8 +179,14 @@ def _without_foreign(
     spark: SparkSession, log: DeltaLog, version: Snapshot | PendingSnapshot, files: DataFrame
 ) -> DataFrame:
     """The files that writers of this table may have written; warns of others."""
-    provider = version.metadata.provider.lower()
-    judged = map_rows(files, _Doubtful(born(log, version), provider), f"{OLD_FILES}, doubtful boolean")
+    provider, created = version.metadata.provider.lower(), born(log, version)
+
+    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch]).cast(LISTING)
+            yield from table.append_column("doubtful", doubtful(table, created, provider)).to_batches()
+
+    judged = map_rows(files, judge, f"{OLD_FILES}, doubtful boolean")
     judged = judged.localCheckpoint(eager=True)
     suspects = judged.where("doubtful").drop("doubtful")
     if not suspects.limit(1).count():
@@ -182,32 +197,6 @@ def _without_foreign(
     if foreign:
         warn_of_foreign(log, foreign, str(_minus(suspects, referenced).limit(1).collect()[0].path))
     return judged.where("not doubtful").drop("doubtful").union(referenced)
-
-
-@dataclass(frozen=True)
-class _Doubtful:
-    born: int
-    provider: str
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            table = pa.Table.from_batches([batch]).cast(LISTING)
-            suspect = doubtful(table, self.born, self.provider)
-            yield from table.append_column("doubtful", suspect).to_batches()
-
-
-@dataclass(frozen=True)
-class _Deletion:
-    store: Store
-    stay: References
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            paths = pa.chunked_array([batch.column("path").cast(pa.string())])
-            keys = paths.filter(pa.array(~self.stay.name(paths))).to_pylist()
-            for start in range(0, len(keys), _CHUNK):
-                self.store.delete(keys[start : start + _CHUNK])
-            yield pa.RecordBatch.from_arrays([pa.array([len(keys)], pa.int64())], ["deleted"])
 
 
 # --- List the old files of a table's folder in Spark tasks, one per first-level folder --------------------------------
@@ -255,30 +244,21 @@ def first_level(store: Store) -> Iterator[str | ObjectMeta]:
         after = f"{folder}/{_LAST}"
 
 
-@dataclass(frozen=True)
-class OldFiles:
-    """Lists the files of a part of a table that are old and not hidden; ``links`` means that there may be symbolic
+def old_files(store: Store, cutoff: int, names: tuple[str, ...], links: bool, part: str) -> Iterator[pa.RecordBatch]:
+    """List the files of a part of a table that are old and not hidden; ``links`` means that there may be symbolic
     links."""
-
-    store: Store
-    cutoff: int
-    names: tuple[str, ...]
-    links: bool
-
-    def __call__(self, part: str) -> Iterator[pa.RecordBatch]:
-        if part:
-            objects = self.store.list("" if part == "/" else part)
-        else:
-            objects = (entry for entry in first_level(self.store) if not isinstance(entry, str))
-        listing = listed(objects)
-        territory = Territory(self.store, frozenset(nested_tables(listing["path"])))
-        parents = pc.unique(pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")).to_pylist()
-        old = garbage(listing, self.cutoff, _NOTHING, self.names)
-        files = own_files(self.store, old, territory, self.cutoff, links=self.links)
-        count = pa.array([len([p for p in parents if p])], pa.int64())
-        nothing = [pa.nulls(1, pa.string()), count, pa.nulls(1, pa.int64())]
-        yield pa.RecordBatch.from_arrays(nothing, schema=LISTING)
-        yield from files.to_batches(max_chunksize=64 * 1024)
+    if part:
+        objects = store.list("" if part == "/" else part)
+    else:
+        objects = (entry for entry in first_level(store) if not isinstance(entry, str))
+    listing = listed(objects)
+    territory = Territory(store, frozenset(nested_tables(listing["path"])))
+    parents = pc.unique(pc.replace_substring_regex(listing["path"], r"/?[^/]*$", "")).to_pylist()
+    files = own_files(store, garbage(listing, cutoff, _NOTHING, names), territory, cutoff, links=links)
+    count = pa.array([len([p for p in parents if p])], pa.int64())
+    nothing = [pa.nulls(1, pa.string()), count, pa.nulls(1, pa.int64())]
+    yield pa.RecordBatch.from_arrays(nothing, schema=LISTING)
+    yield from files.to_batches(max_chunksize=64 * 1024)
 
 
 # --- Spark tasks that read from parts of a checkpoint and from commits which files to keep ----------------------------
@@ -291,31 +271,24 @@ REFERENCES = "kind string, text string, files long, bytes long"
 _SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.int64()), ("bytes", pa.int64())])
 
 
-@dataclass(frozen=True)
-class ReadReferences:
-    """Reads the references of a task: files of the version, tombstones since the cut-off time, and commits."""
-
-    store: Store
-    newer: NewerFiles
-    cutoff: int
-
-    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
-        log = DeltaLog(self.store)
-        if isinstance(task, Share):
-            files = size = 0
-            for piece in task.pieces(self.store, log.engine.query, "add"):
-                files += piece.num_rows
-                size += int(pc.sum(piece["size"]).as_py() or 0)
-                yield from _rows(references(self.newer.without_newer(piece)))
-            for piece in task.pieces(self.store, log.engine.query, "remove"):
-                yield from _rows(references(recently_removed(self.newer.without_newer(piece), self.cutoff)))
-            yield _batch("files", pa.nulls(1, pa.string()), files, size)
-        elif isinstance(task[0], pa.Table):
-            adds, removes = task
-            yield from _rows(references(adds, recently_removed(removes, self.cutoff)))
-        else:
-            batch = log.parse(list(task))
-            yield from _rows(references(batch.add, batch.remove, batch.cdc))
+def read_references(store: Store, newer: NewerFiles, cutoff: int, task: Any) -> Iterator[pa.RecordBatch]:
+    """Read the references of a task: files of the version, tombstones since the cut-off time, and commits."""
+    log = DeltaLog(store)
+    if isinstance(task, Share):
+        files = size = 0
+        for piece in task.pieces(store, log.engine.query, "add"):
+            files += piece.num_rows
+            size += int(pc.sum(piece["size"]).as_py() or 0)
+            yield from _rows(references(newer.without_newer(piece)))
+        for piece in task.pieces(store, log.engine.query, "remove"):
+            yield from _rows(references(recently_removed(newer.without_newer(piece), cutoff)))
+        yield _batch("files", pa.nulls(1, pa.string()), files, size)
+    elif isinstance(task[0], pa.Table):
+        adds, removes = task
+        yield from _rows(references(adds, recently_removed(removes, cutoff)))
+    else:
+        batch = log.parse(list(task))
+        yield from _rows(references(batch.add, batch.remove, batch.cdc))
 
 
 def _rows(references: References) -> Iterator[pa.RecordBatch]:

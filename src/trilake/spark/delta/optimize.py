@@ -29,7 +29,7 @@ from pyspark.sql import types as T
 from trilake.common.display import PublicNames
 from trilake.delta.commands.alter.iceberg_upgrade import upgrade_iceberg
 from trilake.delta.commands.optimize import bins
-from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Ranges, divided, in_curve_order, sample_indexes
+from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, divided, in_curve_order, sample_indexes
 from trilake.delta.commands.optimize.metrics import OptimizeMetrics, as_row, camel
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest, OptimizeResult, optimize, purge
 from trilake.delta.commands.optimize.rewrite import Bin, Rewrite, Rewritten
@@ -246,13 +246,22 @@ class OptimizeRunner(SparkRunner):
         curve = job.curve
         assert curve is not None
         pieces = [replace(work, number=n, files=files) for n, files in enumerate(_pieces(work.files))]
-        sample = pa.concat_tables(super().__call__(_Sample(job), pieces))
+        sample = pa.concat_tables(super().__call__(lambda piece: job.sample(piece, curve), pieces))
         ranges = curve.ranges(sample)
         sorted_sample = np.sort(curve.index(sample, ranges))
         ends = np.unique(
             sorted_sample[np.linspace(0, len(sorted_sample) - 1, work.new_files + 1).astype(np.int64)[1:-1]]
         )
-        blobs = task_rows(self.spark, _Divide(job, ranges, ends), pieces, "stretch int, rows binary")
+
+        def divide(piece: Bin) -> Iterator[pa.RecordBatch]:
+            for stretch, rows in divided(job.rows(piece.files), curve, ranges, ends):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+                    writer.write_table(rows)
+                blob = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+                yield pa.RecordBatch.from_arrays([pa.array([stretch], pa.int32()), blob], ["stretch", "rows"])
+
+        blobs = task_rows(self.spark, divide, pieces, "stretch int, rows binary")
         stretches = blobs.repartitionById(len(ends) + 1, "stretch")  # one partition each
         written = outcomes(map_in_arrow(stretches, _Write(job, work), PICKLED))
         return Rewritten(work.number, tuple(add for adds in written for add in adds))
@@ -271,34 +280,6 @@ def _pieces(files: Sequence[ChangedFile]) -> list[tuple[ChangedFile, ...]]:
         out[-1].append(f)
         size += f.file.size
     return [tuple(group) for group in out]
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """A sample of the curve's columns; ``work.rows`` is the number of rows that it represents."""
-
-    job: Rewrite
-
-    def __call__(self, work: Bin) -> pa.Table:
-        assert self.job.curve is not None
-        return self.job.sample(work, self.job.curve)
-
-
-@dataclass(frozen=True)
-class _Divide:
-    job: Rewrite
-    ranges: tuple[Ranges, ...]
-    ends: np.ndarray[Any, Any]
-
-    def __call__(self, work: Bin) -> Iterator[pa.RecordBatch]:
-        curve = self.job.curve
-        assert curve is not None
-        for stretch, rows in divided(self.job.rows(work.files), curve, self.ranges, self.ends):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-                writer.write_table(rows)
-            blob = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-            yield pa.RecordBatch.from_arrays([pa.array([stretch], pa.int32()), blob], ["stretch", "rows"])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.read import read_positions
-from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema, resolve_columns
+from trilake.delta.scan.scan import plan_scan, read_plan, read_schema, resolve_columns
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
@@ -99,16 +99,16 @@ def bitmaps(addresses: pa.Table) -> dict[int, BitMap64]:
 def addressed_rows(
     spark: SparkSession,
     table: ArrowDeltaTable,
-    files: Sequence[int] | None = None,
+    files: Sequence[int],
     *,
     columns: Sequence[str] | None = None,
     row_ids: bool = False,
 ) -> AddressedRows:
-    """The rows of some files (positions in ``table.snapshot.adds``; all by default) with their addresses.  ``columns``
-    are those that the caller uses; the DataFrame may have more.  ``row_ids`` adds the IDs of moved rows, if the table
-    tracks its rows."""
+    """The rows of some files (positions in ``table.snapshot.adds``) with their addresses.  ``columns`` are those that
+    the caller uses; the DataFrame may have more.  ``row_ids`` adds the IDs of moved rows, if the table tracks its
+    rows."""
     snapshot = table.snapshot
-    chosen = np.arange(snapshot.adds.num_rows) if files is None else np.asarray(files, np.int64)
+    chosen = np.asarray(files, np.int64)
     part = replace(snapshot, state=replace(snapshot.state, adds=snapshot.adds.take(pa.array(chosen))))
     extra = row_columns(snapshot) if row_ids else ()
     counts = record_counts(part.adds, snapshot.engine.query)
@@ -164,19 +164,14 @@ def _through_arrow(
         ]
     )
     tasks = [replace(f, number=n) for n, f in enumerate(changed_files(snapshot, chosen))]
-    return task_rows(spark, _Read(store, plan), tasks, types)
 
-
-@dataclass(frozen=True)
-class _Read:
-    store: Store
-    plan: ReadPlan
-
-    def __call__(self, task: ChangedFile) -> Iterator[pa.RecordBatch]:
-        for positions, batch in read_positions(self.store, task.file, self.plan):
-            rows = batch.select(list(self.plan.output))
+    def read(task: ChangedFile) -> Iterator[pa.RecordBatch]:
+        for positions, batch in read_positions(store, task.file, plan):
+            rows = batch.select(list(plan.output))
             rows = rows.append_column(FILE, pa.repeat(pa.scalar(task.number, pa.int32()), rows.num_rows))
             yield rows.append_column(ROW, pa.array(positions, pa.int64()))
+
+    return task_rows(spark, read, tasks, types)
 
 
 def old_images(rows: pa.RecordBatch, names: Sequence[str], schema: StructType) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from urllib.parse import unquote
 
@@ -131,7 +131,9 @@ def _isolated(
     if read_version is None or seen is not None or not request.replaces:
         return request, seen
     seen = log.snapshot(read_version)
-    if _replaces_all(seen, request, log.store.uri) and log.head().version > read_version:
+    settled = settled_overwrite(seen, request, log.store.uri)
+    replaces_all = not settled.replaces_some and settled.partition_overwrite == "static"
+    if replaces_all and log.head().version > read_version:
         request = replace(request, isolation="Serializable")  # rows that concurrent appends add must not stay
     return request, seen
 
@@ -169,10 +171,12 @@ def _write_rows(
     df: DataFrame, here: pa.Table | None, uri: str, store: Mapping[str, str], log: DeltaLog, plan: WritePlan
 ) -> list[WrittenFiles]:
     """Write the rows in this process, if the driver has them (``here``), or as a job."""
-    spark, files = df.sparkSession, plan.files
-    if here is not None and files.rules is not None and files.rules.needs_spark:
-        df, here = arrow_frame(spark, here, df.schema), None
-    rows = _computed(with_a_column(df), files)
+    spark, files, rules = df.sparkSession, plan.files, plan.files.rules
+    if rules is not None and rules.needs_spark:
+        if here is not None:
+            df, here = arrow_frame(spark, here, df.schema), None
+        df = with_stages(with_a_column(df).selectExpr(*rules.spark_columns()), rules.spark_stages())
+    rows = with_a_column(df)
     here = rows_on_driver(rows) if here is None else here
     if here is not None:
         return [write_files(log.store, files, here.to_batches(), tasks=1)]
@@ -189,37 +193,21 @@ def _write_job(
     if obstacle is None:
         return [write_natively(rows, log.store, files)]
     _log.info("%s is written through Arrow: %s", uri, obstacle)
-    written = run_over_rows(rows, _WriteTask(shared_location(uri), dict(store), files), log, files.job_id, "write")
+    path, options = shared_location(uri), dict(store)
+
+    def write(batches: Iterator[pa.RecordBatch], task: int) -> WrittenFiles | TrilakeError:
+        try:
+            return write_files(open_store(path, options), files, batches, task=task)
+        except (SchemaMismatchError, InvalidArgumentError, IdentityOverflowError) as e:
+            return e  # returned, not raised, since another attempt would fail again
+
+    written = run_over_rows(rows, write, log, files.job_id, "write")
     rejected = [w for w in written if isinstance(w, TrilakeError)]
     if rejected:
         parts = [w for w in written if isinstance(w, WrittenFiles)]
         discard(log.store, [unquote(str(a["path"])) for part in parts for a in part.actions])
         raise rejected[0]
     return written
-
-
-def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
-    settled = settled_overwrite(base, overwrite, uri)
-    return not settled.replaces_some and settled.partition_overwrite == "static"
-
-
-def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
-    if files.rules is not None and files.rules.needs_spark:
-        df = with_stages(df.selectExpr(*files.rules.spark_columns()), files.rules.spark_stages())
-    return df
-
-
-@dataclass(frozen=True)
-class _WriteTask:
-    uri: str
-    options: Mapping[str, str] = field(repr=False)
-    files: FilePlan
-
-    def __call__(self, batches: Iterator[pa.RecordBatch], task: int) -> WrittenFiles | TrilakeError:
-        try:
-            return write_files(open_store(self.uri, dict(self.options)), self.files, batches, task=task)
-        except (SchemaMismatchError, InvalidArgumentError, IdentityOverflowError) as e:
-            return e  # returned, not raised, since another attempt would fail again
 
 
 # --- the rows that an overwrite with ``replaceOn`` or ``replaceUsing`` replaces --------------------------------------

@@ -100,20 +100,14 @@ def _unreachable(spark: SparkSession, uri: str) -> str | None:
     """Why Spark cannot reach a store; tested with a file that does not exist."""
     try:
         _ = spark.read.text(f"{uri}/_trilake_probe").schema  # Connect sends the plan here
-    except AnalysisException as e:
-        if error_condition(e) == "PATH_NOT_FOUND":
-            return None
-        return _cannot_read(uri, e)
     except SPARK_ERRORS as e:
-        return _cannot_read(uri, e)
+        if isinstance(e, AnalysisException) and error_condition(e) == "PATH_NOT_FOUND":
+            return None
+        lines = [line for line in str(e).splitlines() if line.strip()]
+        # The Java exception follows py4j's first line.
+        detail = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
+        return f"Spark cannot read {uri.partition(':')[0]}: {detail.lstrip(': ')}"
     return None
-
-
-def _cannot_read(uri: str, error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    # The Java exception follows py4j's first line.
-    detail = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
-    return f"Spark cannot read {uri.partition(':')[0]}: {detail.lstrip(': ')}"
 
 
 def _hidden_folders(spark: SparkSession) -> str | None:

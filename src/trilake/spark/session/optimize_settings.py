@@ -152,8 +152,13 @@ class SparkJobs:
         """A string that occurs more than once among the strings of all tasks; ``None`` if there is none."""
         if not tasks:
             return None
+
+        def read(task: Any) -> Iterator[pa.RecordBatch]:
+            for chunk in (chunk for column in strings(task) for chunk in column.chunks):
+                yield pa.RecordBatch.from_arrays([chunk.cast(pa.string())], ["value"])
+
         with failing_as(self._failed, TrilakeError):
-            rows = task_rows(self.spark, _Strings(strings), tasks, "value string")
+            rows = task_rows(self.spark, read, tasks, "value string")
             hashed = rows.groupBy(F.xxhash64("value").alias("hash")).count().where("count > 1")
             if not hashed.limit(1).count():
                 return None
@@ -163,13 +168,3 @@ class SparkJobs:
     def _failed(self, cause: Exception) -> TrilakeError:
         what = "a job over the files of a large table failed"
         return job_error_of(cause, what, again="try again", file=self.uri)
-
-
-@dataclass(frozen=True)
-class _Strings:
-    strings: Callable[[Any], Iterator[pa.ChunkedArray]]
-
-    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
-        for column in self.strings(task):
-            for chunk in column.chunks:
-                yield pa.RecordBatch.from_arrays([chunk.cast(pa.string())], ["value"])

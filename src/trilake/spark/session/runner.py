@@ -45,15 +45,7 @@ class SparkRunner:
         if len(tasks) < self.least:
             yield from run_here(function, tasks)
             return
-        yield from outcomes(task_rows(self.spark, _Outcome(function), tasks, PICKLED, width=self.width))
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    function: Callable[[Any], Any]
-
-    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
-        yield pickled(self.function(task))
+        yield from outcomes(task_rows(self.spark, lambda task: [pickled(function(task))], tasks, PICKLED, self.width))
 
 
 def pickled(outcome: object) -> pa.RecordBatch:
@@ -85,61 +77,34 @@ def map_rows(
 ) -> DataFrame:
     """Like :func:`map_in_arrow`, for any column names; PySpark looks columns up without quoting backticks in names."""
     df = with_arrow_types(df)
-    plain = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
-    return map_in_arrow(plain, _Named(work, tuple(df.columns)), schema)
-
-
-@dataclass(frozen=True)
-class _Named:
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    names: tuple[str, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.work(b.rename_columns(list(self.names)) for b in batches)
+    names = df.columns
+    plain = df.toDF(*(f"c{i}" for i in range(len(names))))
+    return map_in_arrow(plain, lambda batches: work(b.rename_columns(names) for b in batches), schema)
 
 
 def task_rows(
     spark: SparkSession,
-    read: Callable[[Any], Iterator[pa.RecordBatch]],
+    read: Callable[[Any], Iterable[pa.RecordBatch]],
     tasks: Sequence[Any],
     schema: T.StructType | str,
-    *,
     width: int = 1,
 ) -> DataFrame:
     """The rows that ``read`` returns for each of ``tasks``, in Spark tasks: one each, or ``width`` if there are many.
     Uses only DataFrames, so it works on Spark Connect."""
     packed = [pickle.dumps(t) for t in tasks]
-    if len(tasks) <= _FEW_TASKS and sum(map(len, packed)) <= _FEW_BYTES:
-        numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return map_in_arrow(numbers, _Numbered(read, tuple(packed)), schema)
+    # A few tasks are pickled with the code, so that rows are just their numbers.
+    few = packed if len(tasks) <= _FEW_TASKS and sum(map(len, packed)) <= _FEW_BYTES else None
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.column(0).to_pylist():
+                yield from read(pickle.loads(row if few is None else few[row]))
+
+    if few is not None:
+        return map_in_arrow(spark.range(0, len(tasks), 1, max(len(tasks), 1)), run, schema)
     rows = pa.table({"task": pa.array(packed, pa.binary())})
     partitions = max(min(2, len(tasks)), -(-len(tasks) // width))
-    return map_in_arrow(arrow_frame(spark, rows).repartition(partitions), _Packed(read), schema)
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    """Tasks that are pickled with the code, so that rows are just their numbers."""
-
-    read: Callable[[Any], Iterator[pa.RecordBatch]]
-    packed: tuple[bytes, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self.read(pickle.loads(self.packed[number]))
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Tasks that are pickled into the rows."""
-
-    read: Callable[[Any], Iterator[pa.RecordBatch]]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield from self.read(pickle.loads(task))
+    return map_in_arrow(arrow_frame(spark, rows).repartition(partitions), run, schema)
 
 
 #: Target rows and bytes of combined batches.
@@ -158,19 +123,15 @@ def row_outcomes(
     rows: DataFrame, work: Callable[[Iterator[pa.RecordBatch], int], object], failed: Callable[[Exception], Exception]
 ) -> list[Any]:
     """Like :func:`run_over_rows`, for any format; ``failed`` makes the error of a job that failed."""
-    with failing_as(failed, AnalysisException), without_echo():  # after an error of the analysis, no task ran
-        return outcomes(map_rows(rows, _RowTask(work), PICKLED))
 
-
-@dataclass(frozen=True)
-class _RowTask:
-    work: Callable[[Iterator[pa.RecordBatch], int], object]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        outcome = self.work(batches, 0 if context is None else context.partitionId())
+        outcome = work(batches, 0 if context is None else context.partitionId())
         if outcome is not None:
             yield pickled(outcome)
+
+    with failing_as(failed, AnalysisException), without_echo():  # after an error of the analysis, no task ran
+        return outcomes(map_rows(rows, run, PICKLED))
 
 
 def failed_job(cause: BaseException, log: DeltaLog, job_id: str, verb: str) -> Exception:

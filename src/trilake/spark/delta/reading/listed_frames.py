@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from io import RawIOBase
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -156,23 +154,10 @@ def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> b
         scan.nan_counted,
         newest,
     )
-    digest = _Digest(repr(how).encode())
-    files = scan.files.select(_FILE_COLUMNS).append_column("size", sizes)
-    with pa.PythonFile(digest, "w") as sink, pa.ipc.new_stream(sink, files.schema) as writer:
-        writer.write_table(files)
-    return digest.hash.digest()
-
-
-class _Digest(RawIOBase):
-    def __init__(self, data: bytes) -> None:
-        self.hash = sha256(data)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.hash.update(data)
-        return len(data)
+    digest = sha256(repr(how).encode())
+    for batch in scan.files.select(_FILE_COLUMNS).append_column("size", sizes).to_batches():
+        digest.update(batch.serialize())
+    return digest.digest()
 
 
 # --- tables with very many files, which are listed while Spark plans a query -----------------------------------------

@@ -43,7 +43,6 @@ from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
-from trilake.spark.session.sources.rows_source import FilterRows
 from trilake.storage import open_store
 from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike
@@ -77,7 +76,7 @@ def read_dataframe(
     if isinstance(filter, str):
         df = df.where(filter)
     elif bound is not None:
-        df = map_in_arrow(df, FilterRows(bound), df.schema)
+        df = map_in_arrow(df, lambda batches: map(bound.apply, batches), df.schema)
     return df if columns is None else df.select(*map(quote_name, output))
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from trilake.common.text import quote_name
+from trilake.common.text import quote_name, split_parts
 from trilake.errors import FilterError
 from trilake.expr import parse_filter
 from trilake.expr.terms import bind
@@ -39,7 +38,7 @@ from trilake.spark.session.internals import (
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 from trilake.spark.session.sources.python_source import source_frame
-from trilake.spark.session.sources.rows_source import FilterRows, rows_schema
+from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.table.table import FilterLike, Table
 
 _log = logging.getLogger("trilake.spark")
@@ -98,7 +97,8 @@ def filtered_frame(
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     read_columns = rows_schema(pa.schema([*output, *extra]), table.uri)
     df = source_frame(spark, source, table.uri, options, read_columns)
-    return map_in_arrow(df, FilterRows(bound), df.schema).select(*map(quote_name, output.names))
+    filtered = map_in_arrow(df, lambda batches: map(bound.apply, batches), df.schema)
+    return filtered.select(*map(quote_name, output.names))
 
 
 class PrunedTable(JavaObject):
@@ -186,7 +186,6 @@ _COMPARISONS = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
-_QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 
 
 def filter_sql(filters: Sequence[Any], schema: pa.Schema) -> str | None:
@@ -204,11 +203,11 @@ def _sql(f: Any, schema: pa.Schema) -> str | None:
     if kind == "Not":
         inner = _sql(f.child(), schema)
         return None if inner is None else f"NOT ({inner})"
-    name = _column(str(f.attribute()), schema) if hasattr(f, "attribute") else None
-    if name is None:
-        return None
+    parts = (split_parts(str(f.attribute())) if hasattr(f, "attribute") else None) or []
+    if len(parts) != 1 or parts[0] not in schema.names:
+        return None  # it is not about one whole column
     try:  # each call of ``bind`` raises for a value that cannot be compared with the column
-        column, _ = bind.resolve((name,), schema)
+        column, _ = bind.resolve(tuple(parts), schema)
         if kind in ("IsNull", "IsNotNull"):
             return f"{column.sql} IS {'NOT ' if kind == 'IsNotNull' else ''}NULL"
         if kind in _COMPARISONS:
@@ -226,13 +225,6 @@ def _sql(f: Any, schema: pa.Schema) -> str | None:
     except (_UnknownValueError, FilterError):
         pass
     return None
-
-
-def _column(name: str, schema: pa.Schema) -> str | None:
-    """The column of a filter; ``None`` for a nested field."""
-    quoted = _QUOTED.fullmatch(name)
-    plain = name if quoted is None else quoted[1].replace("``", "`")
-    return plain if plain in schema.names else None
 
 
 class _UnknownValueError(Exception):

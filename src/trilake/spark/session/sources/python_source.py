@@ -7,12 +7,10 @@ read and write.
 from __future__ import annotations
 
 import logging
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -24,7 +22,7 @@ from trilake.spark.session.delta_jar import drop_missing_catalog
 from trilake.spark.session.internals import active_session, knows_class
 from trilake.spark.session.runner import PICKLED, map_in_arrow, outcomes, pickled, task_rows
 from trilake.spark.session.settings import shared_location
-from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceStreamWriter
 from trilake.spark.session.type_tree import with_arrow_types
 
 _log = logging.getLogger("trilake.spark")
@@ -80,15 +78,7 @@ def source_frame(
     assert isinstance(read_schema, T.StructType)
     planned = instance.reader(read_schema)
     parts = list(planned.partitions())
-    return task_rows(spark, _Read(planned), parts, read_schema)
-
-
-@dataclass(frozen=True)
-class _Read:
-    reader: DataSourceReader
-
-    def __call__(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return self.reader.read(partition)
+    return task_rows(spark, planned.read, parts, read_schema)
 
 
 @dataclass(frozen=True)
@@ -100,15 +90,8 @@ class SinkBatch:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         writer = self.sink()
-        writer.commit(outcomes(map_in_arrow(with_arrow_types(df), _Write(pickle.dumps(writer)), PICKLED)), batch_id)
-
-
-@dataclass(frozen=True)
-class _Write:
-    writer: bytes
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pickled(pickle.loads(self.writer).write(batches))
+        rows = map_in_arrow(with_arrow_types(df), lambda batches: iter([pickled(writer.write(batches))]), PICKLED)
+        writer.commit(outcomes(rows), batch_id)
 
 
 def check_streams(spark: SparkSession, what: str) -> None:

@@ -56,17 +56,6 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
         ) from e
 
 
-@dataclass(frozen=True)
-class FilterRows:
-    """A filter that is not SQL, as a step in Spark's plan."""
-
-    filter: TableFilter
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield self.filter.apply(batch)
-
-
 @dataclass
 class Piece(InputPartition):
     """The part of a table that one task reads; ``None`` if there is nothing to read."""
