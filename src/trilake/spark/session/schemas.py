@@ -18,14 +18,14 @@ from pyspark.sql import types as T
 from trilake.common.text import quote_name, string_literal
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import (
-    ArrayType,
     DataType,
-    MapType,
+    PrimitiveType,
     StructField,
     StructType,
     UserDefinedType,
     all_nullable,
     check_distinct,
+    each_type,
     is_spatial,
     parse_schema,
 )
@@ -43,44 +43,25 @@ _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
 def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows, without the protocol's own metadata and without collations, because files are
     skipped by the bytes of strings.  Before Spark 4.0, a variant is a struct of its two binaries."""
-    return T.StructType.fromJson(_spark_struct(schema))
+    return T.StructType.fromJson(each_type(schema, _spark_type).to_json())
 
 
-def _spark_struct(t: StructType) -> dict[str, Any]:
-    return {
-        "type": "struct",
-        "fields": [
-            {
-                "name": f.name,
-                "type": _spark_type(f.type),
-                "nullable": f.nullable,
-                "metadata": {k: v for k, v in f.metadata.items() if k != COLLATIONS and not k.startswith("delta.")},
-            }
-            for f in t.fields
-        ],
-    }
-
-
-def _spark_type(t: DataType) -> Any:
+def _spark_type(t: DataType) -> DataType:
     if isinstance(t, UserDefinedType):
-        return orjson.loads(t.definition) if _loads(t) else _spark_type(t.sql_type)
+        return t if _loads(t) else each_type(t.sql_type, _spark_type)
     if isinstance(t, StructType):
-        return _spark_struct(t)
-    if isinstance(t, ArrayType):
-        return {"type": "array", "elementType": _spark_type(t.element), "containsNull": t.contains_null}
-    if isinstance(t, MapType):
-        return {
-            "type": "map",
-            "keyType": _spark_type(t.key),
-            "valueType": _spark_type(t.value),
-            "valueContainsNull": t.value_contains_null,
-        }
+        return StructType(tuple(StructField(f.name, f.type, f.nullable, _spark_metadata(f.metadata)) for f in t.fields))
+    if not isinstance(t, PrimitiveType):
+        return t
     if t.name == "variant" and RELEASE < (4, 0):
-        binary = {"type": "binary", "nullable": False, "metadata": {}}
-        return {"type": "struct", "fields": [{"name": n, **binary} for n in ("value", "metadata")]}
+        return StructType(tuple(StructField(n, PrimitiveType("binary"), False) for n in ("value", "metadata")))
     if is_spatial(t.name):
-        return t.name if _knows(t.name) else "binary"
-    return "string" if t.traits.name == "string" else t.name  # also char(n)
+        return t if _knows(t.name) else PrimitiveType("binary")
+    return PrimitiveType("string") if t.traits.name == "string" else t  # also char(n)
+
+
+def _spark_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in metadata.items() if k != COLLATIONS and not k.startswith("delta.")}
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ The last part finds columns that Arrow cannot represent: non-nullable arrays of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -26,14 +26,21 @@ def parts(t: T.DataType) -> tuple[tuple[str, T.DataType], ...]:
     return (("key", t.keyType), ("value", t.valueType)) if isinstance(t, T.MapType) else ()
 
 
-def with_parts(t: T.DataType, types: Sequence[T.DataType]) -> T.DataType:
-    """The type with other types inside, in the order of :func:`parts`."""
+def with_parts(
+    t: T.DataType, types: Sequence[T.DataType], nullable: Callable[[bool, T.DataType], bool] = lambda flag, _: flag
+) -> T.DataType:
+    """The type with other types inside, in the order of :func:`parts`; ``nullable`` returns whether a part may be null,
+    given whether it was, and its type before."""
     if isinstance(t, T.StructType):
         pairs = zip(t.fields, types, strict=True)
-        return T.StructType([T.StructField(f.name, inner, f.nullable, f.metadata) for f, inner in pairs])
+        return T.StructType(
+            [T.StructField(f.name, inner, nullable(f.nullable, f.dataType), f.metadata) for f, inner in pairs]
+        )
     if isinstance(t, T.ArrayType):
-        return T.ArrayType(types[0], t.containsNull)
-    return T.MapType(types[0], types[1], t.valueContainsNull) if isinstance(t, T.MapType) else t
+        return T.ArrayType(types[0], nullable(t.containsNull, t.elementType))
+    if isinstance(t, T.MapType):
+        return T.MapType(types[0], types[1], nullable(t.valueContainsNull, t.valueType))
+    return t
 
 
 def types_in(t: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
@@ -53,12 +60,7 @@ def paired(a: T.DataType, b: T.DataType) -> list[tuple[T.DataType, T.DataType]] 
 
 def all_nullable(t: T.DataType) -> T.DataType:
     """The type with every part nullable, as Spark reads files."""
-    inside = with_parts(t, [all_nullable(inner) for _, inner in parts(t)])
-    if isinstance(inside, T.StructType):
-        return T.StructType([T.StructField(f.name, f.dataType, True, f.metadata) for f in inside])
-    if isinstance(inside, T.ArrayType):
-        return T.ArrayType(inside.elementType, True)
-    return T.MapType(inside.keyType, inside.valueType, True) if isinstance(inside, T.MapType) else inside
+    return with_parts(t, [all_nullable(inner) for _, inner in parts(t)], lambda *_: True)
 
 
 def with_arrow_types(df: DataFrame) -> DataFrame:
@@ -80,21 +82,7 @@ def arrow_type(type_: T.DataType) -> T.DataType:
     >>> arrow_type(T.ArrayType(T.NullType(), False)), arrow_type(T.LongType())
     (ArrayType(NullType(), True), LongType())
     """
-    if isinstance(type_, T.StructType):
-        fields = [
-            T.StructField(f.name, arrow_type(f.dataType), f.nullable or _is_void(f.dataType), f.metadata)
-            for f in type_.fields
-        ]
-        return T.StructType(fields)
-    if isinstance(type_, T.ArrayType):
-        return T.ArrayType(arrow_type(type_.elementType), type_.containsNull or _is_void(type_.elementType))
-    if isinstance(type_, T.MapType):
-        kinds = (type_.keyType, type_.valueType)
-        # With void values, Spark 4.3 returns a different number of values than of keys.
-        key, value = (T.StringType() if _is_void(t) else arrow_type(t) for t in kinds)
-        return T.MapType(key, value, type_.valueContainsNull or _is_void(type_.valueType))
-    return type_
-
-
-def _is_void(type_: T.DataType) -> bool:
-    return isinstance(type_, T.NullType)
+    inside = [arrow_type(inner) for _, inner in parts(type_)]
+    if isinstance(type_, T.MapType):  # with void values, Spark 4.3 returns a different number of values than of keys
+        inside = [T.StringType() if isinstance(inner, T.NullType) else inner for inner in inside]
+    return with_parts(type_, inside, lambda flag, before: flag or isinstance(before, T.NullType))
