@@ -78,7 +78,7 @@ class FileColumns:
     @staticmethod
     def of(snapshot: Head) -> FileColumns:
         """The columns for the table properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct``."""
-        as_json = not snapshot.properties.is_off("delta.checkpoint.writeStatsAsJson")
+        as_json = (snapshot.properties.text("delta.checkpoint.writeStatsAsJson") or "").lower() != "false"
         as_struct = snapshot.properties.is_on("delta.checkpoint.writeStatsAsStruct")
         metadata = snapshot.metadata
         partition = metadata.partition_columns

@@ -6,7 +6,7 @@ readers take as "unknown", if JSON cannot express it exactly in the column's typ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +109,9 @@ class StatsParser:
             if nodes:
                 node = _Node(name, nodes)
                 structure[name] = node.structure(bounds=bounded)
-                fields.append(pa.field(name, node.arrow(bounds=bounded)))
-                select.append(f'"{name}" := {_exact(f"j.{name}", node) if bounded else f"j.{name}"}')
+                type_ = node.arrow(bounds=bounded)
+                fields.append(pa.field(name, type_))
+                select.append(f'"{name}" := {_each_leaf(f"j.{name}", type_, _exact) if bounded else f"j.{name}"}')
         #: The Arrow type of ``stats_parsed``.
         self.type = pa.struct(fields)
         self._structure = orjson.dumps(structure).decode().replace("'", "''")
@@ -126,46 +127,45 @@ class StatsParser:
         return rows.cast(self.type)
 
 
-def _exact(sql: str, node: _Node) -> str:
-    """The bounds below ``sql`` as values of their columns' types, null if JSON may have lost precision."""
-    if node.children:
-        inner = ", ".join(
-            f"{double_quoted(c.name)} := {_exact(f'{sql}.{double_quoted(c.name)}', c)}" for c in node.children
-        )
-        return f"case when {sql} is null then null else struct_pack({inner}) end"
-    assert node.leaf is not None
-    target = node.leaf.arrow
+def _each_leaf(sql: str, type_: pa.DataType, leaf: Callable[[str, pa.DataType], str]) -> str:
+    """``sql`` with each value that is not a struct converted by ``leaf``."""
+    if not pa.types.is_struct(type_):
+        return leaf(sql, type_)
+    if not type_.num_fields:
+        return "null"
+    inner = ", ".join(
+        f"{double_quoted(f.name)} := {_each_leaf(f'{sql}.{double_quoted(f.name)}', f.type, leaf)}" for f in type_
+    )
+    return f"case when {sql} is null then null else struct_pack({inner}) end"
+
+
+def _exact(sql: str, target: pa.DataType) -> str:
+    """A bound as a value of its column's type, null if JSON may have lost precision."""
     if pa.types.is_decimal(target):
         limit = 10.0 ** (min(_SAFE_DIGITS, target.precision) - target.scale)
         cast = f"try_cast({sql} as DECIMAL({target.precision},{target.scale}))"
         return f"case when abs({sql}) < {limit!r} then {cast} end"
-    if pa.types.is_floating(target):
-        return f"case when isfinite({sql}) then {sql} end"
-    return sql
+    return _finite(sql) if pa.types.is_floating(target) else sql
+
+
+def _finite(sql: str) -> str:
+    return f"case when isfinite({sql}) then {sql} end"
 
 
 def stats_json(parsed: pa.ChunkedArray, query: Query) -> pa.ChunkedArray:
     """Convert ``stats_parsed`` to the JSON strings of ``stats``; null stays null."""
+    ready = _each_leaf("s", parsed.type, _json_ready)
     return query(
-        f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v from t",
+        f"select case when s is null then null else to_json({ready})::varchar end as v from t",
         t=pa.table({"s": parsed}),
     )["v"].cast(pa.string())
 
 
 def _json_ready(sql: str, type_: pa.DataType) -> str:
-    """``sql`` with values that JSON cannot express as the strings that the protocol prescribes."""
-    if pa.types.is_struct(type_):
-        if not type_.num_fields:
-            return "null"
-        inner = ", ".join(
-            f"{double_quoted(f.name)} := {_json_ready(f'{sql}.{double_quoted(f.name)}', f.type)}" for f in type_
-        )
-        return f"case when {sql} is null then null else struct_pack({inner}) end"
+    """A value as JSON can express it; if not, as the string that the protocol prescribes."""
     if pa.types.is_timestamp(type_):
         return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if type_.tz else ''}')"
-    if pa.types.is_floating(type_):
-        return f"case when isfinite({sql}) then {sql} end"
-    return sql
+    return _finite(sql) if pa.types.is_floating(type_) else sql
 
 
 def partition_type(schema: StructType, partition: tuple[str, ...]) -> pa.StructType:

@@ -125,10 +125,6 @@ class TableProperties:
         """Whether a property is ``true``, in any case."""
         return (self.text(key) or "").lower() == "true"
 
-    def is_off(self, key: str) -> bool:
-        """Whether a property is ``false``, in any case."""
-        return (self.text(key) or "").lower() == "false"
-
     def number(self, key: str) -> int:
         """A whole number with a default.  Raises ``InvalidArgumentError``."""
         return self._parsed(key, whole_number)
