@@ -105,6 +105,18 @@ def types_in(t: pa.DataType) -> Iterator[pa.DataType]:
         yield from types_in(f.type)
 
 
+def values_at(rows: pa.Table | pa.RecordBatch, path: Sequence[str]) -> pa.Array | pa.ChunkedArray:
+    """The values of a column, or of a field inside structs, which are null where a struct is.
+
+    >>> values_at(pa.table({"s": [{"a": 1}, None]}), ["s", "a"]).to_pylist()
+    [1, None]
+    """
+    values = rows.column(path[0])
+    for name in path[1:]:
+        values = pc.struct_field(values, name)
+    return values
+
+
 def nulls(length: int, t: pa.DataType) -> pa.Array:
     """Nulls like ``pa.nulls``, but with empty values in the required fields of null structs, such as variants.
 

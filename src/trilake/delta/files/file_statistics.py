@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.common.arrow_types import leaf_count, parts
+from trilake.common.arrow_types import leaf_count, parts, values_at
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType, UserDefinedType
 from trilake.delta.protocol.schema_edit import split_names
@@ -311,13 +311,10 @@ class RowStatistics:
             self._columns[path] = _Column(type_, unknown=bound_converter(type_) is None)
 
     def add(self, table: pa.Table) -> None:
-        """Add rows; their columns are in the order of the schema."""
+        """Add rows with the columns of the schema."""
         self.rows += table.num_rows
         for path, column in self._columns.items():
-            values = table.column(self.schema.get_field_index(path[0]))
-            for name in path[1:]:
-                values = pc.struct_field(values, name)
-            column.add(values)
+            column.add(values_at(table, path))
 
     def json(self) -> str:
         stats = _Stats(self.rows)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.common.arrow_types import elements_of
+from trilake.common.arrow_types import elements_of, values_at
 from trilake.delta.files.file_plan import FilePlan, encode_path
 from trilake.delta.files.file_statistics import (
     RowStatistics,
@@ -345,7 +345,4 @@ def float_paths(schema: pa.Schema) -> list[tuple[str, ...]]:
 
 def has_nan(table: pa.Table, path: tuple[str, ...]) -> bool:
     """Whether a column holds a NaN."""
-    column = table[path[0]]
-    for name in path[1:]:
-        column = pc.struct_field(column, name)
-    return bool(pc.any(pc.is_nan(column)).as_py())
+    return bool(pc.any(pc.is_nan(values_at(table, path))).as_py())

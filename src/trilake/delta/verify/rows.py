@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import values_at
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.rules.constraints import Check, table_checks, verify_checks, verify_not_null
@@ -144,9 +145,7 @@ def _file(
 
 
 def _note(facts: FileFacts, path: Path, batch: pa.RecordBatch) -> None:
-    values = batch.column(batch.schema.get_field_index(path[0]))
-    for name in path[1:]:
-        values = pc.struct_field(values, name)
+    values = values_at(batch, path)
     facts.nulls[path] += values.null_count
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from trilake.common.arrow_types import values_at
 from trilake.common.parallel import map_ahead
 from trilake.delta.commands.merge.scope import Join, Scope
 from trilake.delta.commands.rows.row_changes import ChangedFile, gathered, in_large_pieces
@@ -140,10 +140,7 @@ class Matcher:
     def _numbered(self, rows: pa.Table, paths: Sequence[tuple[str, ...]], numbers: dict[str, pa.Array]) -> pa.Table:
 
         def column(path: tuple[str, ...]) -> pa.ChunkedArray:
-            values = rows.column(path[1])
-            for name in path[2:]:
-                values = pc.struct_field(values, name)
-            return normalise(values)
+            return normalise(values_at(rows, path[1:]))
 
         table = duckdb_table(Rows(rows.num_rows, column), tuple(paths))
         for name, values in numbers.items():

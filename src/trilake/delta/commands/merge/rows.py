@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arrow_types import nulls
+from trilake.common.arrow_types import nulls, values_at
 from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import (
     VISIBLE,
@@ -54,10 +54,7 @@ class Rows:
 
     def column(self, side: Side, path: Path) -> pa.ChunkedArray:
         """A column, or a nested field, of one side."""
-        values = self.sides[side].column(path[0])
-        for name in path[1:]:
-            values = pc.struct_field(values, name)
-        return values
+        return values_at(self.sides[side], path)
 
     def view(self, scope: Scope, expressions: Sequence[Expression]) -> pa.Table:
         """The rows for expressions, with one struct column per side."""
