@@ -38,7 +38,8 @@ from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import without_keys
 from trilake.delta.protocol.table_features import append_only
-from trilake.delta.protocol.table_features.columns import GENERATED_COLUMNS, GENERATION_EXPRESSION
+from trilake.delta.protocol.table_features.generated_columns import FEATURE as _GENERATED
+from trilake.delta.protocol.table_features.generated_columns import KEY as GENERATION_EXPRESSION
 from trilake.delta.protocol.type_widening import TYPE_CHANGES, check_type_changes
 from trilake.errors import CorruptLogError, MissingMetadataError
 from trilake.expr.terms.engine import Query
@@ -333,7 +334,7 @@ def in_force(metadata: Metadata, protocol: Protocol) -> Metadata:
     Engines that copy the notes of columns to new tables leave them there.  The columns are plain, also for delta-spark,
     and the next change of the metadata drops the expressions.
     """
-    if GENERATION_EXPRESSION not in metadata.schema_string or has_feature(protocol, GENERATED_COLUMNS.name):
+    if GENERATION_EXPRESSION not in metadata.schema_string or has_feature(protocol, _GENERATED.name):
         return metadata
     return replace(metadata, schema_string=without_keys(metadata.schema, (GENERATION_EXPRESSION,)).json())
 

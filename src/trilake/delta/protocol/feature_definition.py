@@ -1,6 +1,6 @@
 """``Feature``: a table feature as data: its protocol versions, what requires it, its properties, and how to drop it.
 
-Protocol: *Table Features*.  The files of :mod:`trilake.delta.protocol.table_features` export the features, and
+Protocol: *Table Features*.  Each file of :mod:`trilake.delta.protocol.table_features` exports one feature, and
 :mod:`trilake.delta.protocol.features` lists them.  No other code names a feature to decide whether a table can be read
 or written.
 """
@@ -14,9 +14,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from trilake.common.text import plural
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import Property, is_on
+from trilake.delta.protocol.schema import contains_type
+from trilake.delta.protocol.schema_edit import nested_fields
 
 #: Positions of files in a snapshot.
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -156,16 +157,39 @@ def property_is_on(key: str) -> Callable[[Metadata], bool]:
     return lambda m: is_on(m.configuration, key)
 
 
+def has_column_key(prefix: str) -> Callable[[Metadata], bool]:
+    """Require a feature if the metadata of a column has a key with this prefix."""
+    return lambda m: any(k.startswith(prefix) for f in nested_fields(m.schema) for k in f.metadata)
+
+
+def has_type(name: str) -> Callable[[Metadata], bool]:
+    """Require a feature if a column is, or contains, a type."""
+    return lambda m: contains_type(m.schema, name)
+
+
 def metadata_in_past(test: Callable[[Metadata], bool]) -> Callable[[Past], bool]:
     """Look for a feature in the metadata of older versions."""
     return lambda past: any(test(m) for m in past.metadatas)
 
 
-def files_in_use(files: Callable[[Inspection], Numbers], what: str) -> Callable[[Inspection], Trace | None]:
-    """Look for files that must be rewritten without the feature."""
+def columns_in_use(
+    test: Callable[[Mapping[str, Any]], bool], what: str, help: str, *, nullable: bool | None = None
+) -> Callable[[Inspection], Trace | None]:
+    """Look for columns whose metadata, or nullability, uses a feature."""
 
     def check(table: Inspection) -> Trace | None:
-        number = len(files(table))
-        return Trace(f"{plural(number, 'file has', 'files have')} {what}", rewrite=True) if number else None
+        schema = table.metadata.schema
+        names = [f.name for f in nested_fields(schema) if test(f.metadata) or f.nullable is nullable]
+        return Trace(f"{what}: {', '.join(names)}", help) if names else None
+
+    return check
+
+
+def type_in_use(name: str) -> Callable[[Inspection], Trace | None]:
+    """Look for columns that are, or contain, a type."""
+
+    def check(table: Inspection) -> Trace | None:
+        names = [f.name for f in table.metadata.schema.fields if contains_type(f.type, name)]
+        return Trace(f"columns are of type {name}: {', '.join(names)}", "drop those columns first") if names else None
 
     return check

@@ -1,4 +1,4 @@
-"""The fictional table feature ``sparkle``."""
+"""The fictional table feature ``sparkle``, in one file as every feature."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Table features: one file each, except those that share a shape."""
+"""Table features, one file each."""
