@@ -16,7 +16,6 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import index_segments, indices, vector_indices
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.file.extensions import storage_array
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
@@ -25,7 +24,7 @@ from trilake.lance.pylance.stats import IndexSegmentDescription
 from trilake.lance.scan.fragment_reader import ROW_ID, one_array
 from trilake.lance.scan.search import metric_name
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.vectors import vector_type, vectors_of
+from trilake.lance.scan.vectors import vector_leaf, vector_type, vectors_and_rows, vectors_of
 
 __all__ = ["IndexConfig", "IndexFileVersion", "IndexSegmentDescription", "IndicesBuilder", "IvfModel", "PqModel"]
 
@@ -287,9 +286,10 @@ class IndicesBuilder:
         """
         snapshot, model = self.dataset.snapshot, self._model(ivf, pq)
         partitions, codes, ids = _read_codes(filenames, dir_path)
-        rows = indices.of_fragments(snapshot, np.unique(snapshot.addresses_of(ids) >> np.uint64(32)).tolist())
+        of = indices.of_fragments(snapshot, np.unique(snapshot.addresses_of(ids) >> np.uint64(32)).tolist())
         name = index_name or indices.default_name(snapshot, self.column, None)
-        index = vector_indices.write_index(rows, self.column, name, model, (partitions, codes, ids))
+        rows = ivf_pq.by_partition(model, partitions, codes, ids)
+        index = vector_indices.write_index(of, self.column, name, model, rows)
         self.dataset.moved(index_segments.commit(snapshot, name, self.column, [index]))
 
     @property
@@ -333,8 +333,7 @@ class IndicesBuilder:
         if rows < len(places):
             places = np.sort(np.random.default_rng(0).choice(places, rows, replace=False))
         taken = snapshot.take(places, snapshot.view.columns([self.column]))
-        array = storage_array(taken.column(0).combine_chunks())
-        vectors = vectors_of(array.filter(array.is_valid()), self.dimension)
+        vectors, _ = vectors_and_rows(vector_leaf(one_array(taken.column(0))), self.dimension)
         return vectors[np.isfinite(vectors).all(axis=1)]
 
 
@@ -346,16 +345,19 @@ def _rate(sample_rate: int) -> int:
 
 def _write_codes(uri: str, rows: vector_indices.Encoded) -> None:
     partitions, codes, ids = rows
-    flat = pa.array(np.ascontiguousarray(codes).reshape(-1), pa.uint8())
     table = pa.table(
         {
             ROW_ID: pa.array(ids, pa.uint64()),
             "__ivf_part_id": pa.array(partitions, pa.uint32()),
-            "__pq_code": pa.FixedSizeListArray.from_arrays(flat, codes.shape[1]),
+            "__pq_code": _code_lists(codes),
         }
     )
     with LanceFileWriter(uri, table.schema) as writer:
         writer.write_batch(table)
+
+
+def _code_lists(codes: ivf_pq.Codes) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(codes.reshape(-1), pa.uint8()), codes.shape[1])
 
 
 def _read_codes(names: Sequence[str], folder: str) -> vector_indices.Encoded:
@@ -402,6 +404,5 @@ class VectorIndexReader:
         codes, ids = self._index.partition(partition_id)
         columns: dict[str, Any] = {ROW_ID: pa.array(ids, pa.uint64())}
         if with_vector:
-            flat = pa.array(np.ascontiguousarray(codes).reshape(-1), pa.uint8())
-            columns["__pq_code"] = pa.FixedSizeListArray.from_arrays(flat, codes.shape[1])
+            columns["__pq_code"] = _code_lists(codes)
         return pa.table(columns)

@@ -11,11 +11,13 @@ import pytest
 from tests.lance.index.models import train
 from trilake.errors import InvalidArgumentError, MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import framing
+from trilake.lance.file.sources import open_source
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq import Floats
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.proto import index_pb2
 from trilake.storage import open_store
+from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore
 
 FOLDER = "_indices/x"
@@ -37,6 +39,11 @@ def build(data: Floats, metric: str, store: MemoryStore | None = None) -> Vector
     rows = ivf_pq.by_partition(model, partition, codes, ids)
     ivf_pq.write_partitions(store, FOLDER, model, rows, name="v_idx", column="v", dataset_version=7)
     return VectorIndex.open(store, FOLDER)
+
+
+def header_of(store: Store, folder: str) -> index_pb2.Index:
+    source = open_source(store, f"{folder}/index.idx")
+    return framing.read_message(source, framing.read_footer(source), index_pb2.Index)
 
 
 def exact(data: Floats, query: Floats, metric: str) -> Floats:
@@ -84,8 +91,10 @@ def test_distances_are_those_of_the_codewords(metric: str) -> None:
 
 
 def test_index_file_metadata() -> None:
-    index = build(vectors(300), "cosine")
-    assert (index.name, index.columns, index.dataset_version, index.num_rows) == ("v_idx", ("v",), 7, 300)
+    store = MemoryStore("memory://ivf-metadata")
+    index = build(vectors(300), "cosine", store)
+    header = header_of(store, FOLDER)
+    assert (header.name, header.columns, header.dataset_version, index.num_rows) == ("v_idx", ["v"], 7, 300)
     stats = index.statistics()
     assert (stats["metric_type"], stats["num_partitions"], stats["sub_index"]["num_sub_vectors"]) == ("cosine", 8, 8)
     assert sum(p["length"] for p in stats["partitions"]) == 300
@@ -133,7 +142,8 @@ def test_index_written_by_lance(shared: Path) -> None:
     store = open_store(str(folder / "ds.lance"))
     for path in (folder / "ds.lance" / "_indices").iterdir():
         index = VectorIndex.open(store, f"_indices/{path.name}")
-        assert (index.name, index.model.metric, index.num_rows, index.model.dimension) == ("myidx", "cosine", 3000, 16)
+        assert header_of(store, f"_indices/{path.name}").name == "myidx"
+        assert (index.model.metric, index.num_rows, index.model.dimension) == ("cosine", 3000, 16)
         seen = []
         for number in range(4):
             codes, ids = index.partition(number)

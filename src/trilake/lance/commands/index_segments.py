@@ -26,6 +26,7 @@ from trilake.lance.commands.indices import (
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
 from trilake.lance.file.errors import CommitConflictError, UnsupportedIndexError
+from trilake.lance.index.ivf_pq import by_partition
 from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS
 from trilake.lance.scan.snapshot import Snapshot
@@ -117,16 +118,16 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
 def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None:
     """Build a segment for the uncovered fragments; ``None`` if there are none."""
     covered = frozenset().union(*(i.fragment_bitmap or () for i in same))
-    new = {f.id for f in snapshot.manifest.fragments} - covered
+    uncovered = {f.id for f in snapshot.manifest.fragments} - covered
     column = _column(snapshot, same[0])
-    if column is None or not new:
+    if column is None or not uncovered:
         return None
-    rows = of_fragments(snapshot, new)
+    rows = of_fragments(snapshot, uncovered)
     vectors = snapshot.indices.vector(same[0])
     if vectors is None:
         return _trained_first(rows, column, same[0])
-    encoded = vector_indices.encoded(rows, column, vectors.model)
-    return vector_indices.write_index(rows, column, same[0].name, vectors.model, encoded)
+    new = by_partition(vectors.model, *vector_indices.encoded(rows, column, vectors.model))
+    return vector_indices.write_index(rows, column, same[0].name, vectors.model, new)
 
 
 def _trained_first(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata | None:
@@ -139,10 +140,10 @@ def _trained_first(snapshot: Snapshot, column: str, index: IndexMetadata) -> Ind
 
 def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:
     """Return the column of an index, or ``None`` if the index cannot be updated."""
-    fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
-    if len(fields) != 1 or fields[0] is None or kind_of(snapshot, index).upper() not in {*TRAINED, *VECTOR_KINDS}:
+    names = snapshot.manifest.schema.names_of(index.fields)
+    if len(index.fields) != 1 or not names or kind_of(snapshot, index).upper() not in {*TRAINED, *VECTOR_KINDS}:
         return None
-    return snapshot.view.schema.name_of(fields[0])
+    return names[0]
 
 
 def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata:
@@ -189,22 +190,21 @@ def merge(snapshot: Snapshot, segments: Sequence[IndexMetadata]) -> IndexMetadat
     """
     _check(segments)
     first = segments[0]
-    field = snapshot.manifest.schema.by_id(first.fields[0])
-    if field is None:
+    names = snapshot.manifest.schema.names_of(first.fields)
+    if not names:
         raise InvalidArgumentError(
             f"the column indexed by the segments of {first.name!r} no longer exists", help=_AGAIN
         )
-    column = snapshot.view.schema.name_of(field)
     rows = of_fragments(snapshot, {id for s in segments for id in s.fragment_bitmap or ()})
     vectors = snapshot.indices.vector(first)
     if vectors is None:
-        return scalar_like(rows, column, first)
+        return scalar_like(rows, names[0], first)
     if vectors.kind not in VECTOR_KINDS:
         raise UnsupportedIndexError(
             f"segments of type {vectors.kind} cannot be merged",
             help="commit the segments without merging them: a search uses all segments",
         )
-    return vector_indices.extended(rows, column, first, vectors)
+    return vector_indices.extended(rows, names[0], first, vectors)
 
 
 def commit(snapshot: Snapshot, name: str, column: str, segments: Sequence[IndexMetadata]) -> Snapshot:

@@ -39,6 +39,7 @@ from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_files import Details
 from trilake.lance.index.ivf_pq import RowIds
+from trilake.lance.index.ivf_pq_index import write_index_files
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
@@ -114,7 +115,7 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
             "name": index.name,
             "type": kind_of(snapshot, index),
             "uuid": str(index.uuid),
-            "fields": [schema.name_of(f) for id in index.fields if (f := schema.by_id(id)) is not None],
+            "fields": schema.names_of(index.fields),
             "version": index.dataset_version,
             "fragment_ids": set(index.fragment_bitmap or ()),
             "base_id": index.base_id,
@@ -370,8 +371,16 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             train(snapshot.store, new, rows, file_version(snapshot, modern=scalar.has_nulls))
         elif vector is not None and vector.kind == vector.model.kind:
             details = VECTOR_DETAILS
-            version = file_version(snapshot, modern=vector.model.modern)
-            vector.write_with(snapshot.store, new, move=move, version=version)
+            write_index_files(
+                snapshot.store,
+                new,
+                vector.model,
+                vector.moved(move),
+                file_version(snapshot, modern=vector.model.modern),
+                name=index.name,
+                column=snapshot.manifest.schema.names_of(index.fields)[0],
+                dataset_version=index.dataset_version,
+            )
         else:
             _log.warning(
                 "index %s on %s cannot be remapped: it does not cover the compacted rows; %s",

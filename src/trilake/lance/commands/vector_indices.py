@@ -242,7 +242,8 @@ def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
     rng = np.random.default_rng(what.seed)
     vectors = what.checked_sample(sample_part(snapshot, what, sample_ranks(snapshot, what, rng)))
     model = learned(what, vectors, rng, modern=is_modern(snapshot))
-    return write_index(snapshot, what.column, what.name, model, encoded(snapshot, what.column, model))
+    rows = ivf_pq.by_partition(model, *encoded(snapshot, what.column, model))
+    return write_index(snapshot, what.column, what.name, model, rows)
 
 
 def is_modern(snapshot: Snapshot) -> bool:
@@ -326,26 +327,21 @@ def encoded_rows(
     return *ivf_pq.encode(model, vectors if keep.all() else vectors[keep]), ids
 
 
-def write_index(snapshot: Snapshot, column: str, name: str, model: AnyModel, rows: Encoded) -> IndexMetadata:
+def write_index(
+    snapshot: Snapshot, column: str, name: str, model: AnyModel, rows: ivf_pq.Rows, uuid: UUID | None = None
+) -> IndexMetadata:
     """Write an index of all rows, and return its manifest entry."""
-    uuid = UUID(snapshot.runtime.new_id())
+    uuid = uuid or UUID(snapshot.runtime.new_id())
     files = write_index_files(
         snapshot.store,
         f"_indices/{uuid}",
         model,
-        ivf_pq.by_partition(model, *rows),
-        snapshot.manifest.storage_version,
+        rows,
+        file_version(snapshot, modern=model.modern),
         name=name,
         column=column,
         dataset_version=snapshot.version,
     )
-    return index_entry(snapshot, uuid, column, name, model, files)
-
-
-def index_entry(
-    snapshot: Snapshot, uuid: UUID, column: str, name: str, model: AnyModel, files: tuple[tuple[str, int], ...]
-) -> IndexMetadata:
-    """Return the manifest entry of an index of all rows."""
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
     details = ivf_files.Details.of(model) if model.modern else None
     return _entry(snapshot, uuid, column, name, covered, details, files)
@@ -372,18 +368,14 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
 
     Fragments with vectors changed in place are no longer covered.
     """
-    uuid = UUID(snapshot.runtime.new_id())
     covered = index.fragment_bitmap or FrozenBitMap()
-    new = [r for r in snapshot.readers if r.fragment.id not in covered]
-    files = opened.write_with(
-        snapshot.store,
-        f"_indices/{uuid}",
-        move=lambda ids: (ids, snapshot.live_rows(snapshot.addresses_of(ids)) & in_fragments(snapshot, covered, ids)),
-        more=encoded(snapshot, column, opened.model, new),
-        dataset_version=snapshot.version,
-        version=file_version(snapshot, modern=opened.model.modern),
-    )
-    return index_entry(snapshot, uuid, column, index.name, opened.model, files)
+    new = encoded(snapshot, column, opened.model, (r for r in snapshot.readers if r.fragment.id not in covered))
+
+    def move(ids: ivf_pq.RowIds) -> tuple[ivf_pq.RowIds, npt.NDArray[np.bool_]]:
+        return ids, snapshot.live_rows(snapshot.addresses_of(ids)) & in_fragments(snapshot, covered, ids)
+
+    rows = opened.moved(move, ivf_pq.by_partition(opened.model, *new))
+    return write_index(snapshot, column, index.name, opened.model, rows)
 
 
 def _centroids(values: Any, partitions: int, size: int) -> Floats:

@@ -325,6 +325,10 @@ class LanceSchema:
         """The path of a field as users write it: ``"struct.field"``."""
         return ".".join(self.path_of(field))
 
+    def names_of(self, ids: Iterable[int]) -> list[str]:
+        """The paths of the fields with these ids, except fields that do not exist."""
+        return [self.name_of(f) for id in ids if (f := self.by_id(id)) is not None]
+
     def find(self, path: str | Sequence[str]) -> Field | None:
         """Find the field at a path: ``"column"``, ``"struct.field"``, or a sequence of names.
 

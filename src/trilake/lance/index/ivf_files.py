@@ -8,7 +8,7 @@ codes are stored column by column within a partition.  Global buffers contain th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import write_file
 from trilake.lance.index.ivf_first import REMAKE, end_of, numbers_of
-from trilake.lance.index.ivf_pq import FILE, METRICS, NUMBERS, Codes, Model, RowIds, VectorModel, tensor
+from trilake.lance.index.ivf_pq import FILE, METRICS, NUMBERS, Codes, Model, RowIds, Rows, VectorModel, tensor
 from trilake.lance.proto import DecodeError, UnknownFieldSet, empty_pb2, index_pb2, varint
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
@@ -199,7 +199,7 @@ def write_index(
     store: Store,
     folder: str,
     model: Model | VectorModel,
-    rows: Callable[[int], tuple[Codes, RowIds]],
+    rows: Rows,
     version: StorageVersion,
 ) -> tuple[tuple[str, int], ...]:
     """Write an index; ``rows`` returns the codes and row ids of a partition.

@@ -20,8 +20,8 @@ from trilake.storage.base import Store
 REMAKE = "rebuild the index: create_index(..., replace=True)"
 
 
-def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.Index]:
-    """Open the index in a folder; returns its rows, model and protobuf message.
+def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, str]:
+    """Open the index in a folder; returns its rows, model and kind.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds of index.
     """
@@ -57,7 +57,7 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.I
     ):
         raise CorruptFileError("the checksum of the index does not match", file=file, help=REMAKE)
     checksums = list(message.checksums.partitions)
-    return FirstRows(source, pieces, offsets.tolist(), lengths.tolist(), checksums), model, message
+    return FirstRows(source, pieces, offsets.tolist(), lengths.tolist(), checksums), model, model.kind
 
 
 class FirstRows:

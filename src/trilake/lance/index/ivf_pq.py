@@ -32,6 +32,8 @@ Floats = npt.NDArray[np.float32]
 #: Codes of PQ and SQ are bytes; IVF_FLAT stores vectors.
 Codes = npt.NDArray[Any]
 RowIds = npt.NDArray[np.uint64]
+#: Returns the codes and row ids of a partition.
+Rows = Callable[[int], tuple[Codes, RowIds]]
 
 FILE = "index.idx"
 WORDS = 256
@@ -361,10 +363,8 @@ def encode(model: Model | VectorModel, vectors: Floats) -> tuple[npt.NDArray[np.
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def by_partition(
-    model: Partitioned, partition: npt.NDArray[np.int32], codes: Codes, row_ids: RowIds
-) -> Callable[[int], tuple[Codes, RowIds]]:
-    """Group encoded rows by partition; returns a function of the partition number."""
+def by_partition(model: Partitioned, partition: npt.NDArray[np.int32], codes: Codes, row_ids: RowIds) -> Rows:
+    """Group encoded rows by partition."""
     order = np.argsort(partition, kind="stable")
     codes, row_ids = codes[order], row_ids[order].astype("<u8", copy=False)
     lengths = np.bincount(partition, minlength=len(model.centroids))
@@ -381,7 +381,7 @@ def write_partitions(
     store: Store,
     folder: str,
     model: Model,
-    rows: Callable[[int], tuple[Codes, RowIds]],
+    rows: Rows,
     *,
     name: str,
     column: str,

@@ -25,6 +25,7 @@ from trilake.lance.index.ivf_pq import (
     Floats,
     Model,
     RowIds,
+    Rows,
     VectorModel,
     centroid_distances,
     distances,
@@ -44,23 +45,13 @@ class VectorIndex:
     """An open vector index.  Thread-safe.
 
     ``kind`` is ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, as searches scan whole partitions.
-    ``name``, ``columns`` and ``dataset_version`` are those in index files of the legacy format.
     """
 
-    def __init__(
-        self,
-        rows: ivf_first.FirstRows | ivf_files.ModernRows,
-        model: Model | VectorModel,
-        kind: str,
-        name: str = "",
-        columns: tuple[str, ...] = (),
-        dataset_version: int = 0,
-    ) -> None:
+    def __init__(self, rows: ivf_first.FirstRows | ivf_files.ModernRows, model: Model | VectorModel, kind: str) -> None:
         self._rows = rows
         #: Cache of partitions; may be shared by several indices.
         self.partitions = ReadCache(_KEPT)
         self.model, self.kind = model, kind
-        self.name, self.columns, self.dataset_version = name, columns, dataset_version
 
     @classmethod
     def open(cls, store: Store, folder: str) -> VectorIndex:
@@ -70,8 +61,7 @@ class VectorIndex:
         """
         file = open_if_2x(store, f"{folder}/{FILE}")
         if file is None:
-            rows, model, message = ivf_first.open_index(store, folder)
-            return cls(rows, model, "IVF_PQ", message.name, tuple(message.columns), int(message.dataset_version))
+            return cls(*ivf_first.open_index(store, folder))
         return cls(*ivf_files.open_index(store, folder, file))
 
     @property
@@ -136,46 +126,22 @@ class VectorIndex:
             cached |= loaded
         return [cached[i] for i in numbers]
 
-    def write_with(
-        self,
-        store: Store,
-        folder: str,
-        *,
-        move: Callable[[RowIds], tuple[RowIds, npt.NDArray[np.bool_]]],
-        version: StorageVersion,
-        more: tuple[npt.NDArray[np.int32], Codes, RowIds] | None = None,
-        dataset_version: int | None = None,
-    ) -> tuple[tuple[str, int], ...]:
-        """Write the index with remapped and added rows to another folder; returns the names and sizes of its files.
+    def moved(self, move: Callable[[RowIds], tuple[RowIds, npt.NDArray[np.bool_]]], more: Rows | None = None) -> Rows:
+        """Return the rows with their current ids, and with added ones.
 
-        ``move`` returns the current ids of row ids, and a mask of the rows to keep; ``more`` are the partitions, codes
-        and ids of rows to add; ``dataset_version`` is the version of the dataset that the new index covers.
+        ``move`` returns the current ids of row ids, and a mask of the rows to keep; ``more`` are the rows to add.
         """
-        extra: dict[int, npt.NDArray[np.int64]] = {}
-        if more is not None:
-            order = np.argsort(more[0], kind="stable")
-            numbers, starts = np.unique(more[0][order], return_index=True)
-            extra = dict(zip(numbers.tolist(), np.split(order, starts[1:])))
 
         def rows(number: int) -> tuple[Codes, RowIds]:
             codes, ids = self.partition(number)
             ids, keep = move(ids)
             codes, ids = codes[keep], ids[keep]
-            if more is not None and number in extra:
-                added = extra[number]
-                codes, ids = np.concatenate([codes, more[1][added]]), np.concatenate([ids, more[2][added]])
-            return codes, ids
+            if more is None:
+                return codes, ids
+            more_codes, more_ids = more(number)
+            return np.concatenate([codes, more_codes]), np.concatenate([ids, more_ids])
 
-        return write_index_files(
-            store,
-            folder,
-            self.model,
-            rows,
-            version,
-            name=self.name,
-            column=self.columns[0] if self.columns else "",
-            dataset_version=self.dataset_version if dataset_version is None else dataset_version,
-        )
+        return rows
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
@@ -242,7 +208,7 @@ def write_index_files(
     store: Store,
     folder: str,
     model: Model | VectorModel,
-    rows: Callable[[int], tuple[Codes, RowIds]],
+    rows: Rows,
     version: StorageVersion,
     *,
     name: str,

@@ -64,7 +64,6 @@ class IndexDescription:
     def of(cls, snapshot: Snapshot, name: str) -> IndexDescription:
         schema, parts = snapshot.manifest.schema, indices.parts(snapshot, name)
         index = parts[0]
-        fields = [schema.by_id(id) for id in index.fields]
         kind = indices.kind_of(snapshot, index)
         details = index.details or {"IVF_PQ": VECTOR_DETAILS, "BTree": BTREE_DETAILS}.get(kind)
         segments = [
@@ -84,7 +83,7 @@ class IndexDescription:
             kind,
             sum(r.num_rows for r in snapshot.readers if r.fragment.id in covered),
             list(index.fields),
-            [schema.name_of(f) for f in fields if f is not None],
+            schema.names_of(index.fields),
             segments,
         )
 

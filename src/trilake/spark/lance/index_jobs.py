@@ -24,17 +24,18 @@ from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,
     encoded_rows,
-    index_entry,
     is_modern,
     plan_index,
     sample_part,
     sample_ranks,
+    write_index,
 )
 from trilake.lance.file.errors import UnsupportedIndexError
 from trilake.lance.index import ivf_pq
-from trilake.lance.index.ivf_pq_index import VectorIndex, write_index_files
+from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
+from trilake.lance.versions.manifest import IndexMetadata
 from trilake.spark.lance.jobs import Place, run_tasks
 from trilake.spark.session.settings import session_store
 
@@ -100,9 +101,7 @@ def create_index(
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
         model = _model(spark, current, what)
-        uuid = UUID(current.runtime.new_id())
-        files = _encode(spark, current, what, model, f"_indices/{uuid}")
-        return op.CreateIndex((index_entry(current, uuid, what.column, what.name, model, files),))
+        return op.CreateIndex((_encode(spark, current, what, model),))
 
     return replanned(start, plan)
 
@@ -165,11 +164,9 @@ def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centr
     return np.stack([words for part in run_tasks(spark, groups, job) for words in part])
 
 
-def _encode(
-    spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model, folder: str
-) -> tuple[tuple[str, int], ...]:
-    """Write the index of all live rows; returns the names and sizes of its files, if index entries have them."""
-    place = Place.of(snapshot)
+def _encode(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model) -> IndexMetadata:
+    """Write the index of all live rows, and return its manifest entry."""
+    place, uuid = Place.of(snapshot), UUID(snapshot.runtime.new_id())
     rows = max(_ROWS, sum(r.physical_rows for r in snapshot.readers) // _TASKS)
     pieces = [
         [reader.fragment.id, start, min(start + rows, reader.physical_rows)]
@@ -185,7 +182,7 @@ def _encode(
             filled = 0
         tasks[-1].append(piece)
         filled += size
-    names: dict[str, Any] = {"name": plan.name, "column": plan.column, "dataset_version": snapshot.version}
+    name, column, version = plan.name, plan.column, snapshot.version
 
     def job(task: tuple[int, list[list[int]]]) -> str:
         number, ranges = task
@@ -194,11 +191,11 @@ def _encode(
         for id, start, stop in ranges:
             reader = current.reader_of(id)
             assert reader is not None
-            parts.append(encoded_rows(current, plan.column, model, reader, start, stop))
+            parts.append(encoded_rows(current, column, model, reader, start, stop))
         partition, codes, ids = (np.concatenate([p[i] for p in parts]) for i in range(3))
-        part = f"{folder}/part-{number}"
+        part = f"_indices/{uuid}/part-{number}"
         rows = ivf_pq.by_partition(model, partition, codes, ids)
-        ivf_pq.write_partitions(current.store, part, model, rows, **names)
+        ivf_pq.write_partitions(current.store, part, model, rows, name=name, column=column, dataset_version=version)
         return part
 
     results = run_tasks(spark, list(enumerate(tasks)), job)
@@ -209,7 +206,6 @@ def _encode(
         codes = np.concatenate([np.empty((0, plan.pieces), np.uint8), *(f[0] for f in partitions)])
         return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in partitions)])
 
-    version = snapshot.manifest.storage_version
-    files = write_index_files(snapshot.store, folder, model, partition_of, version, **names)
+    entry = write_index(snapshot, column, name, model, partition_of, uuid)
     snapshot.store.delete([f"{part}/{ivf_pq.FILE}" for part in results])
-    return files
+    return entry
