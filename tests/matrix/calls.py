@@ -48,6 +48,7 @@ class Lake:
             "array(id, id + 1) AS a",
             "named_struct('x', id, 'y', 'z') AS st",
             "map('m', id) AS m",
+            "CAST(array() AS array<array<array<int>>>) AS e",
             "CAST(CAST(id AS string) AS binary) AS b",
         )
 

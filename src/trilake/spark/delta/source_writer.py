@@ -18,6 +18,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.property_values import parse_level
 from trilake.delta.stream.sink import BatchId, commit_batch, query_id
 from trilake.errors import InvalidArgumentError, stating
+from trilake.spark.session.compat import with_offsets
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import EXISTING, Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
@@ -140,7 +141,9 @@ class _FileWriter:
         if self.plan.nothing:
             return AddedFiles(WrittenFiles(()))
         store = open_store(self.path, self.store)
-        return AddedFiles(write_files(store, self.plan.files, iterator, task=task), None if task else self.plan)
+        return AddedFiles(
+            write_files(store, self.plan.files, map(with_offsets, iterator), task=task), None if task else self.plan
+        )
 
 
 class DeltaWriter(_FileWriter, api.DataSourceArrowWriter):

@@ -36,6 +36,7 @@ from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamO
 from trilake.lance.versions.versions import list_versions, read_tag
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.vectors import Vectors, with_vectors
+from trilake.spark.session.compat import with_offsets
 from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of, table_path
 from trilake.spark.session.schemas import arrow_columns, from_spark, new_columns
 from trilake.spark.session.sources import api
@@ -288,7 +289,9 @@ class LanceWriter(api.DataSourceArrowWriter):
         return Target(schema, self.version, nulls=self.options.nulls)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFragments:
-        batches: Iterator[pa.RecordBatch] = (ml_vectors.lists_in(b, self.vectors.ml) for b in iterator)
+        batches: Iterator[pa.RecordBatch] = (
+            ml_vectors.lists_in(b, self.vectors.ml) for b in map(with_offsets, iterator)
+        )
         sizes: dict[str, int] = {}
         if self.schema is None:
             sizes, batches = self.vectors.sizes_in(batches)

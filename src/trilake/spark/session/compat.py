@@ -140,7 +140,10 @@ def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFram
 def to_arrow(df: DataFrame) -> pa.Table:
     """The rows of a DataFrame as Arrow."""
     with without_echo():
-        return _to_arrow(with_arrow_types(df))
+        rows = _to_arrow(with_arrow_types(df))
+    if not any(map(pa.types.is_nested, rows.schema.types)):
+        return rows
+    return pa.Table.from_batches(map(with_offsets, rows.to_batches()), rows.schema)
 
 
 def _to_arrow(df: DataFrame) -> pa.Table:
@@ -159,6 +162,36 @@ def _to_arrow(df: DataFrame) -> pa.Table:
 
     batches = private._collect_as_arrow()
     return pa.Table.from_batches(batches, schema=None if batches else to_arrow_schema(df.schema))
+
+
+def with_offsets(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Add the offsets that Arrow for Java before 19, and so Spark before 4.3, omits from lists without rows.  pyarrow
+    (26) reads them anyway: ``nbytes`` of a list of empty lists of lists crashes the process."""
+    columns = rows.columns
+    complete = [_with_offsets(c) for c in columns]
+    if all(new is old for new, old in zip(complete, columns, strict=True)):
+        return rows
+    return pa.RecordBatch.from_arrays(complete, schema=rows.schema)
+
+
+def _with_offsets(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if not pa.types.is_nested(kind):
+        return column
+    if not len(column):
+        return pa.nulls(0, kind)
+    if pa.types.is_struct(kind):
+        fields = [column.field(i) for i in range(kind.num_fields)]
+        complete = [_with_offsets(f) for f in fields]
+        if all(new is old for new, old in zip(complete, fields, strict=True)):
+            return column
+        return pa.StructArray.from_arrays(complete, fields=list(kind), mask=column.is_null())
+    items = column.values
+    complete = _with_offsets(items)
+    if complete is items:
+        return column
+    own = column.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(column), own, column.null_count, column.offset, children=[complete])
 
 
 def file_metadata(df: DataFrame) -> Column:

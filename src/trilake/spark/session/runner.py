@@ -19,7 +19,7 @@ from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commands.write.request import left_behind
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.checks import check_session
-from trilake.spark.session.compat import arrow_frame, without_echo
+from trilake.spark.session.compat import arrow_frame, with_offsets, without_echo
 from trilake.spark.session.job_errors import failing_as, job_error_of
 from trilake.spark.session.type_tree import with_arrow_types
 
@@ -69,7 +69,15 @@ def map_in_arrow(
 ) -> DataFrame:
     """``df.mapInArrow`` in a session that :func:`check_session` accepts."""
     check_session(df.sparkSession)
-    return df.mapInArrow(work, schema)
+    return df.mapInArrow(_WithOffsets(work), schema)
+
+
+@dataclass(frozen=True)
+class _WithOffsets:
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.work(map(with_offsets, batches))
 
 
 def map_rows(

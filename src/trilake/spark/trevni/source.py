@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError
+from trilake.spark.session.compat import with_offsets
 from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of, table_path
 from trilake.spark.session.schemas import from_spark, new_columns
 from trilake.spark.session.sources import api
@@ -161,7 +162,9 @@ class TrevniWriter(api.DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
         task, attempt = task_name()
         store = open_store(self.path, dict(self.store))
-        return StagedFiles(write_rows(store, self.plan, iterator, task=task, attempt=attempt), self.plan)
+        return StagedFiles(
+            write_rows(store, self.plan, map(with_offsets, iterator), task=task, attempt=attempt), self.plan
+        )
 
     def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         files = [f for m in messages if isinstance(m, StagedFiles) for f in m.files]
