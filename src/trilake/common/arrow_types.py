@@ -131,6 +131,33 @@ def nulls(length: int, t: pa.DataType) -> pa.Array:
     return pa.array([None], t).take(np.zeros(length, np.int64))
 
 
+def type_at(schema: pa.Schema | pa.DataType, path: Sequence[str]) -> pa.DataType:
+    """The type of a column, or of a field inside structs."""
+    t = schema
+    for name in path:
+        t = t.field(name).type
+    return t
+
+
 def leaf_count(t: pa.DataType) -> int:
     """The number of Parquet columns for a type."""
     return sum(not parts(inner) for inner in types_in(t))
+
+
+def leaves_of(schema: pa.Schema | pa.DataType, path: tuple[str, ...] = ()) -> Iterator[list[tuple[str, ...] | None]]:
+    """The paths of the Parquet columns of each field outside structs; ``None`` for those of a list or map.
+
+    >>> item = pa.struct([("b", pa.int8()), ("c", pa.int8())])
+    >>> list(leaves_of(pa.schema([("a", pa.int8()), ("s", item), ("l", pa.list_(item))])))
+    [[('a',)], [('s', 'b')], [('s', 'c')], [None, None]]
+    """
+    if isinstance(schema, pa.Schema) or _T.is_struct(schema):
+        for f in schema:
+            yield from leaves_of(f.type, (*path, f.name))
+    else:
+        yield [None] * leaf_count(schema) if parts(schema) else [path]
+
+
+def leaf_paths(schema: pa.Schema | pa.DataType) -> list[tuple[str, ...] | None]:
+    """The path of each Parquet column; ``None`` inside lists and maps."""
+    return [path for leaves in leaves_of(schema) for path in leaves]

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trilake
-from trilake.delta.files.file_statistics import _string_bound, leaf_paths, stored_bounds
+from trilake.common.arrow_types import leaf_paths
+from trilake.delta.files.file_statistics import _string_bound, stored_bounds
 from trilake.storage.memory import MemoryStore
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.common.arrow_types import leaf_count, parts, values_at
+from trilake.common.arrow_types import leaves_of, type_at, values_at
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType, UserDefinedType
 from trilake.delta.protocol.schema_edit import split_names
@@ -64,7 +64,7 @@ class StatisticsPlan:
     def indexed(self, schema: pa.Schema) -> list[tuple[str, ...] | None]:
         """For each Parquet leaf column of a file, its path if it gets statistics, otherwise ``None``."""
         out: list[tuple[str, ...] | None] = []
-        for number, column in enumerate(_columns(schema)):
+        for number, column in enumerate(leaves_of(schema)):
             for path in column:
                 if self.paths is not None:
                     inside = path is not None and any(path[: len(n)] == n for n in self.paths)
@@ -88,20 +88,6 @@ def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, 
             yield from _variants(f.type, name)
         elif isinstance(f.type, UserDefinedType) or str(f.type) == "variant":
             yield name
-
-
-def leaf_paths(schema: pa.Schema) -> list[tuple[str, ...] | None]:
-    """The path of each Parquet leaf column, or ``None`` inside lists and maps, which have no statistics."""
-    return [path for column in _columns(schema) for path in column]
-
-
-def _columns(schema: pa.Schema | pa.DataType, path: tuple[str, ...] = ()) -> Iterator[list[tuple[str, ...] | None]]:
-    """The columns that statistics count, each with the paths of its Parquet leaves; a list or map is one column."""
-    if isinstance(schema, pa.Schema) or pa.types.is_struct(schema):
-        for f in schema:
-            yield from _columns(f.type, (*path, f.name))
-    else:
-        yield [None] * leaf_count(schema) if parts(schema) else [path]
 
 
 def file_statistics(
@@ -203,14 +189,6 @@ def put_at(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = value
-
-
-def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
-    """The type of a field inside structs."""
-    t = schema.field(path[0]).type
-    for name in path[1:]:
-        t = t.field(name).type
-    return t
 
 
 def bound_converter(t: pa.DataType) -> Callable[[Any, bool], Any] | None:

@@ -13,15 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilake.common.arrow_types import elements_of, values_at
+from trilake.common.arrow_types import elements_of, leaf_paths, type_at, values_at
 from trilake.delta.files.file_plan import FilePlan, encode_path
 from trilake.delta.files.file_statistics import (
     RowStatistics,
     StatedColumn,
     file_statistics,
-    leaf_paths,
     stated_columns,
-    type_at,
 )
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.table_features.variant_shredding import ENABLED as VARIANT_SHREDDING

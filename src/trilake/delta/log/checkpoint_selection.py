@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.common.arrow_types import leaf_count
+from trilake.common.arrow_types import leaf_paths, type_at
 from trilake.common.compute import pc
 from trilake.expr.views import without_views
 from trilake.parquet.files import DAMAGE, ColumnChunk, Footer, fetched_together
@@ -87,7 +87,7 @@ def select(
     bounds = {
         leaf: _bounds(file, footer, groups, places[("add", *leaf)], type_, files)
         for leaf in leaves
-        if not pa.types.is_nested(type_ := leaf_type(add, leaf)) and ("add", *leaf) in places
+        if not pa.types.is_nested(type_ := type_at(add, leaf)) and ("add", *leaf) in places
     }
     possible = selection.groups(files, bounds)
     matching_groups = [g for g, p in zip(groups, possible, strict=True) if p]
@@ -117,35 +117,14 @@ def _rows_of(file: pq.ParquetFile, group: int, columns: Sequence[str], selection
     return np.concatenate([np.empty(0, bool), *parts])
 
 
-def leaf_type(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
-    """The type of a field below a struct."""
-    for name in leaf:
-        struct = struct.field(name).type
-    return struct
-
-
 def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
     """The footer position of each column by its path; ``None`` if that is ambiguous."""
-    paths = list(_paths(file.schema_arrow, ()))
+    paths = leaf_paths(file.schema_arrow)
     # Names may contain dots, so paths are matched by position.
-    leaf_paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
-    plain = len(paths) == len(leaf_paths) and all(
-        p is None or ".".join(p) == s for p, s in zip(paths, leaf_paths, strict=True)
-    )
+    dotted = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+    plain = len(paths) == len(dotted) and all(p is None or ".".join(p) == s for p, s in zip(paths, dotted, strict=True))
     places = {p: i for i, p in enumerate(paths) if p is not None}
     return places if plain and ("add", "path") in places else None
-
-
-def _paths(fields: Any, above: Leaf) -> Iterator[Leaf | None]:
-    """The path of each column, in column order; ``None`` below lists and maps."""
-    for f in fields:
-        path = (*above, f.name)
-        if pa.types.is_struct(f.type):
-            yield from _paths(f.type, path)
-        elif pa.types.is_nested(f.type):
-            yield from (None for _ in range(leaf_count(f.type)))
-        else:
-            yield path
 
 
 def _bounds(

@@ -26,9 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import type_at
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import Choice, Share, checkpoint_actions, compare, shares
-from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, leaf_type
+from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection
 from trilake.delta.log.log import DeltaLog, MaybeTwiceError, live_files
 from trilake.delta.log.snapshot import (
     Head,
@@ -89,7 +90,7 @@ class CheckpointFilter:
                 kinds = _KINDS.values() if bound_type(field) is not None else ("nullCount",)
                 leaves |= {("stats_parsed", kind, *physical) for kind in kinds}
                 floats |= is_float(field)
-        there = {leaf for leaf in leaves if _has_leaf(add, leaf) and not pa.types.is_nested(leaf_type(add, leaf))}
+        there = {leaf for leaf in leaves if _has_leaf(add, leaf) and not pa.types.is_nested(type_at(add, leaf))}
         if there:
             there |= {leaf for leaf in (_RECORDS, *([_TAGS] if floats else [])) if _has_leaf(add, leaf)}
         return sorted(there)

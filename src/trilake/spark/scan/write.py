@@ -25,9 +25,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.arrow_types import leaf_paths, type_at
 from trilake.common.text import quote_name
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
-from trilake.delta.files.file_statistics import file_statistics, leaf_paths, stated_columns, type_at
+from trilake.delta.files.file_statistics import file_statistics, stated_columns
 from trilake.delta.files.file_writer import file_action
 from trilake.delta.protocol.column_mapping import nested_ids
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType

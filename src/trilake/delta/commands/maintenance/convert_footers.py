@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.common.arrow_types import mapped
+from trilake.common.arrow_types import leaf_paths, mapped
 from trilake.common.arrow_types import types_in as arrow_types_in
 from trilake.delta.commands.maintenance.convert_statistics import bulk_columns, bulk_statistics
 from trilake.delta.commands.rows.row_changes import gathered
-from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, stated_columns, type_at
+from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, stated_columns
+from trilake.delta.files.file_writer import float_paths
 from trilake.delta.protocol.schema import (
     DataType,
     PrimitiveType,
@@ -226,7 +227,7 @@ class _Shape:
         pairs = zip(schema.to_arrow_schema(), file.schema_arrow, schema.fields, strict=True)
         arrow = pa.schema([stored if needs_mark(f.type) else plain for plain, stored, f in pairs])
         paths = leaf_paths(arrow)
-        floats = frozenset(p for p in paths if p is not None and pa.types.is_floating(type_at(arrow, p)))
+        floats = frozenset(float_paths(arrow))
         which = StatisticsPlan.of(configuration, schema)
         aligned = len(paths) == file.metadata.num_columns
         shredded = any(is_shredded(t) for column in arrow.types for t in arrow_types_in(column))

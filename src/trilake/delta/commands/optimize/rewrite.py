@@ -26,6 +26,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import type_at
 from trilake.common.progress import progress
 from trilake.delta.commands.optimize.bins import PROVIDER, Numbers, sizes_of
 from trilake.delta.commands.optimize.curve_order import SAMPLE_ROWS, Curve, in_curve_order, sample_indexes
@@ -46,7 +47,6 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.files.file_plan import FilePlan
-from trilake.delta.files.file_statistics import type_at
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, file_keys
