@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance as pylance
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import trilake
 from tests.lance.index.models import train
+from trilake import lance
 from trilake.errors import InvalidArgumentError, MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import framing
 from trilake.lance.file.sources import open_source
@@ -196,3 +199,18 @@ def test_other_index_types_and_broken_files_are_rejected() -> None:
             assert ids.dtype == np.uint64
         except TrilakeError as e:
             assert e.message  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("metric", ["L2", "cosine", "dot"])
+def test_pylance_searches_columns_of_every_width(kind: pa.DataType, metric: str, tmp_path: Path) -> None:
+    values = pa.array(vectors(300, 8).ravel().astype(kind.to_pandas_dtype()), kind)
+    rows = pa.table({"id": range(300), "v": pa.FixedSizeListArray.from_arrays(values, 8)})
+    made = lance.write_dataset(rows, tmp_path / "t", data_storage_version="legacy")
+    made = made.create_index("v", "IVF_PQ", metric=metric, num_partitions=2, num_sub_vectors=4)
+    nearest = {"column": "v", "q": vectors(1, 8)[0], "k": 5, "nprobes": 2, "refine_factor": 60, "metric": metric}
+    exact = made.to_table(["id"], nearest=nearest | {"use_index": False})["id"].to_pylist()
+    for side in (lance, pylance):
+        assert side.dataset(made.uri).to_table(["id"], nearest=nearest)["id"].to_pylist() == exact
+    made.optimize.optimize_indices()
+    assert not trilake.verify(made.uri).findings

@@ -20,7 +20,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import write_file
 from trilake.lance.index.ivf_first import REMAKE, end_of, numbers_of
-from trilake.lance.index.ivf_pq import FILE, METRICS, NUMBERS, Codes, Model, RowIds, Rows, VectorModel, tensor
+from trilake.lance.index.ivf_pq import FILE, METRICS, Codes, Model, RowIds, Rows, VectorModel, tensor, type_code
 from trilake.lance.proto import DecodeError, UnknownFieldSet, empty_pb2, index_pb2, varint
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
@@ -118,7 +118,7 @@ def _model(
     centroids = numbers_of(ivf.centroids_tensor, ivf.centroids, (partitions, dimension), rows.file)
     if not np.isfinite(centroids).all() or (words is not None and not np.isfinite(words).all()):
         raise CorruptFileError("the index has non-finite centroids or codebook entries", file=rows.file)
-    numbers = next((name for name, kind in NUMBERS.items() if kind == ivf.centroids_tensor.data_type), "f4")
+    numbers = type_code(ivf.centroids_tensor)
     if words is None:
         return VectorModel(metric, centroids, limits, numbers=numbers), None
     return Model(metric, centroids, words, modern=True, numbers=numbers), bits

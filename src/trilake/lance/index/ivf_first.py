@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trilake.errors import CorruptFileError, UnsupportedProtocolError
 from trilake.lance.file import framing
 from trilake.lance.file.sources import Source, open_source
-from trilake.lance.index.ivf_pq import FILE, METRICS, WORDS, Codes, Floats, Model, RowIds, model_checksum
+from trilake.lance.index.ivf_pq import FILE, METRICS, WORDS, Codes, Floats, Model, RowIds, model_checksum, type_code
 from trilake.lance.proto import index_pb2
 from trilake.storage.base import Store
 
@@ -50,7 +50,7 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, str]:
     words = numbers_of(pq.codebook_tensor, pq.codebook, (pieces, WORDS, dimension // pieces), file)
     if not (np.isfinite(centroids).all() and np.isfinite(words).all()):
         raise CorruptFileError("the index has non-finite centroids or codebook entries", file=file)
-    model = Model(metric, centroids, words)
+    model = Model(metric, centroids, words, numbers=type_code(ivf.centroids_tensor))
     if message.HasField("checksums") and (
         message.checksums.model != model_checksum(model, offsets.tolist(), lengths.tolist())
         or len(message.checksums.partitions) != len(offsets)

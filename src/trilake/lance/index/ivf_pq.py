@@ -96,7 +96,7 @@ class Model(Partitioned):
     words: codebook of shape (sub-vectors, 256, dimension / sub-vectors); 16 entries for codes of 4 bits.
     modern: whether the index has files of version 2.x.  There ``cosine`` vectors are normalized and compared by L2, and
         ``dot`` codes encode vectors, not residuals.
-    numbers: numpy type code of the column's values, which files of 2.x also use.
+    numbers: numpy type code of the column's values, which the files also use.
     """
 
     metric: str
@@ -393,11 +393,11 @@ def write_partitions(
     vector = index.vector_index
     vector.spec_version, vector.dimension, vector.metric_type = 1, model.dimension, METRICS[model.metric]
     ivf = vector.stages.add().ivf
-    ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape))
+    ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape, model.numbers))
     pq = vector.stages.add().pq
     pq.num_bits, pq.num_sub_vectors, pq.dimension = 8, pieces, model.dimension
     # The shape follows the specification, although the numbers are grouped by sub-vector.
-    pq.codebook_tensor.CopyFrom(tensor(model.words, (WORDS, pieces * width)))
+    pq.codebook_tensor.CopyFrom(tensor(model.words, (WORDS, pieces * width), model.numbers))
     position = 0
     with store.open_output(f"{folder}/{FILE}") as out:
         for number in range(len(model.centroids)):
@@ -416,7 +416,8 @@ def model_checksum(model: Model, offsets: Sequence[int], lengths: Sequence[int])
     """Return the checksum of the file except for its partitions."""
     checksum = crc32(f"{model.metric} {model.centroids.shape} {model.words.shape}".encode())
     for values in (model.centroids, model.words):
-        checksum = crc32(values.astype("<f4", copy=False).tobytes(), checksum)
+        stored = values.astype(f"<{model.numbers}", copy=False)
+        checksum = crc32(stored.astype("<f4", copy=False).tobytes(), checksum)
     return crc32(np.array([offsets, lengths], "<u8").tobytes(), checksum)
 
 
@@ -428,3 +429,8 @@ def tensor(values: Floats, shape: Sequence[int], numbers: str = "f4") -> index_p
     """Convert an array to a message, with the given shape."""
     data = values.astype(f"<{numbers}", copy=False).tobytes()
     return index_pb2.Tensor(data_type=NUMBERS[numbers], shape=list(shape), data=data)
+
+
+def type_code(tensor: index_pb2.Tensor) -> str:
+    """Return the numpy type code of a message's numbers; ``f4`` for types that trilake does not write."""
+    return next((code for code, kind in NUMBERS.items() if kind == tensor.data_type), "f4")
