@@ -14,9 +14,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.text import plural
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import Property, is_on
-from trilake.delta.protocol.schema import contains_type
+from trilake.delta.protocol.schema import StructField, contains_type
 from trilake.delta.protocol.schema_edit import nested_fields
 
 #: Positions of files in a snapshot.
@@ -157,11 +158,6 @@ def property_is_on(key: str) -> Callable[[Metadata], bool]:
     return lambda m: is_on(m.configuration, key)
 
 
-def has_column_key(prefix: str) -> Callable[[Metadata], bool]:
-    """Require a feature if the metadata of a column has a key with this prefix."""
-    return lambda m: any(k.startswith(prefix) for f in nested_fields(m.schema) for k in f.metadata)
-
-
 def has_type(name: str) -> Callable[[Metadata], bool]:
     """Require a feature if a column is, or contains, a type."""
     return lambda m: contains_type(m.schema, name)
@@ -172,24 +168,42 @@ def metadata_in_past(test: Callable[[Metadata], bool]) -> Callable[[Past], bool]
     return lambda past: any(test(m) for m in past.metadatas)
 
 
-def columns_in_use(
-    test: Callable[[Mapping[str, Any]], bool], what: str, help: str, *, nullable: bool | None = None
-) -> Callable[[Inspection], Trace | None]:
-    """Look for columns whose metadata, or nullability, uses a feature."""
+def files_in_use(files: Callable[[Inspection], Numbers], what: str) -> Callable[[Inspection], Trace | None]:
+    """Look for files that must be rewritten without the feature."""
 
     def check(table: Inspection) -> Trace | None:
-        schema = table.metadata.schema
-        names = [f.name for f in nested_fields(schema) if test(f.metadata) or f.nullable is nullable]
+        number = len(files(table))
+        return Trace(f"{plural(number, 'file has', 'files have')} {what}", rewrite=True) if number else None
+
+    return check
+
+
+def feature_of_keys(
+    name: str, writer: int, prefix: str, what: str, help: str, *, nullable: bool | None = None
+) -> Feature:
+    """A feature of the columns whose metadata has a key with this prefix; their nullability may use it, too."""
+
+    def has_key(f: StructField) -> bool:
+        return any(k.startswith(prefix) for k in f.metadata)
+
+    def in_use(table: Inspection) -> Trace | None:
+        fields = nested_fields(table.metadata.schema)
+        names = [f.name for f in fields if has_key(f) or f.nullable is nullable]
         return Trace(f"{what}: {', '.join(names)}", help) if names else None
 
-    return check
+    def active(metadata: Metadata) -> bool:
+        return any(map(has_key, nested_fields(metadata.schema)))
+
+    return Feature(name, None, writer, active=active, removal=FeatureRemoval(in_use=in_use))
 
 
-def type_in_use(name: str) -> Callable[[Inspection], Trace | None]:
-    """Look for columns that are, or contain, a type."""
+def feature_of_type(name: str, type_: str, **more: Any) -> Feature:
+    """A feature of the columns that are, or contain, a type."""
 
-    def check(table: Inspection) -> Trace | None:
-        names = [f.name for f in table.metadata.schema.fields if contains_type(f.type, name)]
-        return Trace(f"columns are of type {name}: {', '.join(names)}", "drop those columns first") if names else None
+    def in_use(table: Inspection) -> Trace | None:
+        names = [f.name for f in table.metadata.schema.fields if contains_type(f.type, type_)]
+        return Trace(f"columns are of type {type_}: {', '.join(names)}", "drop those columns first") if names else None
 
-    return check
+    active = has_type(type_)
+    removal = FeatureRemoval(in_use=in_use, in_past=metadata_in_past(active))
+    return Feature(name, 3, 7, active=active, removal=removal, **more)

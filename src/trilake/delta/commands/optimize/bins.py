@@ -255,7 +255,9 @@ def _has_more(file_type: pa.DataType, target: StructType, resolver: Resolver) ->
 
 
 def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
-    """Positions of the files with columns whose types have been widened since."""
+    """Positions of the files with columns whose types have been widened since; none for files other than Parquet."""
+    if snapshot.metadata.provider.lower() != "parquet":
+        return np.array([], dtype=np.int64)
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
 
     def differs(schema: pa.Schema) -> bool:

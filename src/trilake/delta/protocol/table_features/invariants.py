@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from trilake.delta.protocol.feature_definition import Feature, FeatureRemoval, columns_in_use, has_column_key
+from trilake.delta.protocol.feature_definition import feature_of_keys
 
-KEY = "delta.invariants"
-
-FEATURE = Feature(
+FEATURE = feature_of_keys(
     "invariants",
-    None,
     2,
-    active=has_column_key(KEY),
-    removal=FeatureRemoval(
-        in_use=columns_in_use(
-            lambda m: KEY in m,
-            "columns have rules",
-            "make NOT NULL columns nullable first (ALTER COLUMN ... DROP NOT NULL), and drop columns with invariants",
-            nullable=False,
-        )
-    ),
+    "delta.invariants",
+    "columns have rules",
+    "make NOT NULL columns nullable first (ALTER COLUMN ... DROP NOT NULL), and drop columns with invariants",
+    nullable=False,
 )

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from trilake.common.text import plural
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.feature_definition import (
     Feature,
@@ -14,6 +13,7 @@ from trilake.delta.protocol.feature_definition import (
     Inspection,
     Numbers,
     Trace,
+    files_in_use,
     metadata_in_past,
     property_is_on,
 )
@@ -24,21 +24,14 @@ from trilake.delta.protocol.type_widening import ENABLED, TYPE_CHANGES, has_type
 
 def _narrow_files(table: Inspection) -> Numbers:
     """Files whose footers show that they were written before a column's type was widened."""
-    widened = has_type_changes(table.metadata.schema) and table.metadata.provider.lower() == "parquet"
-    return table.files_of_other_types() if widened else np.array([], dtype=np.int64)
+    return table.files_of_other_types() if has_type_changes(table.metadata.schema) else np.array([], dtype=np.int64)
 
 
 def _in_use(table: Inspection) -> Trace | None:
-    if not has_type_changes(table.metadata.schema) or not table.adds.num_rows:
-        return None
-    if table.metadata.provider.lower() != "parquet":
+    widened = has_type_changes(table.metadata.schema) and table.adds.num_rows
+    if widened and table.metadata.provider.lower() != "parquet":
         return Trace("older files may have narrower types", "copy the rows into a new table")
-    number = len(_narrow_files(table))
-    return (
-        Trace(f"{plural(number, 'file has', 'files have')} narrower types than the columns", rewrite=True)
-        if number
-        else None
-    )
+    return files_in_use(_narrow_files, "narrower types than the columns")(table)
 
 
 def _without_changes(metadata: Metadata) -> Metadata:

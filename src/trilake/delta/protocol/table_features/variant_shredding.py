@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trilake.common.text import plural
 from trilake.delta.protocol.feature_definition import (
     Feature,
     FeatureRemoval,
     Inspection,
     Numbers,
-    Trace,
+    files_in_use,
     has_type,
     metadata_in_past,
     property_is_on,
@@ -21,25 +20,12 @@ ENABLED = "delta.enableVariantShredding"
 
 
 def _shredded_files(table: Inspection) -> Numbers:
-    has_variants = has_type("variant")(table.metadata) and table.metadata.provider.lower() == "parquet"
-    return table.files_of_other_types() if has_variants else np.array([], dtype=np.int64)
-
-
-def _in_use(table: Inspection) -> Trace | None:
-    number = len(_shredded_files(table)) if table.adds.num_rows else 0
-    return (
-        Trace(
-            f"{plural(number, 'file has', 'files have')} shredded variants, or types that differ from the columns",
-            rewrite=True,
-        )
-        if number
-        else None
-    )
+    return table.files_of_other_types() if has_type("variant")(table.metadata) else np.array([], dtype=np.int64)
 
 
 _REMOVAL = FeatureRemoval(
     properties=(ENABLED,),
-    in_use=_in_use,
+    in_use=files_in_use(_shredded_files, "shredded variants, or types that differ from the columns"),
     in_past=metadata_in_past(property_is_on(ENABLED)),
     rewritten=_shredded_files,
 )
