@@ -299,20 +299,19 @@ def test_values_are_computed_only_for_the_rows_of_their_clause(
     sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clauses: str, expected: dict[str, int]
 ) -> None:
     """Divisions failed for rows of other clauses, or of none."""
-    monkeypatch.setattr(merge_run, "embedded_merge", lambda *_: "Spark must merge")
+    monkeypatch.setattr(merge_run, "STRATEGIES", (merge_run.JoinedRows,))
     _source(sql).toDF("key", "value").createOrReplaceTempView("lazy_source")
     path = _letters(tmp_path)
     sql.sql(f"MERGE INTO delta.`{path}` t USING lazy_source s ON t.key = s.key {clauses}")
     assert dict(_values(path)) == expected
 
 
-@pytest.mark.parametrize("embedded", [True, False])
+@pytest.mark.parametrize("strategy", merge_run.STRATEGIES)
 def test_insert_without_a_required_column_fails_only_for_rows(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedded: bool
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any
 ) -> None:
     """The clause was an error even if it inserted nothing."""
-    unused: tuple[Any, str] = (merge_job.MergeJob, "run") if embedded else (merge_run, "embedded_merge")
-    monkeypatch.setattr(*unused, lambda *_: "not here")
+    monkeypatch.setattr(merge_run, "STRATEGIES", (strategy,))
     path = _letters(tmp_path)
     trilake.alter(path).set_not_null("value")
     merge = DeltaTable.forPath(session, path).merge(_source(session), "key = k").whenMatchedUpdate(set={"value": "v"})

@@ -7,8 +7,8 @@
 A join in Spark caches the source, shuffles all columns of both tables, and passes the result to Python for writing.
 The merge without Spark joins only the keys, then reads only matching rows; the source stays in mapped files.  It runs
 only if its result is certain to equal Spark's; expressions that the engine does not support, or evaluates differently,
-are left to Spark.  So is a merge in which an expression fails on a row, or the source or the matches are too large; by
-then, nothing has been written.
+are left to Spark.  If an expression fails on a row, or if the source or the matches are too large, the next strategy
+runs.  By then, nothing has been written.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -47,50 +47,68 @@ _MOST_PAIRS = (4 << 20, 4)
 _MOST_CORES = 8
 
 
-def embedded_merge(job: MergeJob, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
-    """Let Spark compute the source, and the embedded engine merge it.  Returns, without side effects, the reason why
-    the engine cannot merge these rows, may return a different result than Spark, or would not be faster."""
-    request = _request(job)
-    if isinstance(request, str):
-        return request
-    # Imported late, since loading the parser takes a third of a second.
-    from trilake.delta.commands.merge import match, merge
+class EmbeddedMerge:
+    """A strategy of :mod:`~trilake.spark.delta.merge.run`: Spark computes the source, and the embedded engine merges
+    it."""
 
-    try:
-        merge.check_merge(job.log, job.snapshot, _schema(job.request.source), request)
-        with _materialized(job) as rows:
-            if rows is None:
-                return "the source is too large for it"
-            most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
-            request = replace(request, source_read=other_reads())
-            return merge.merge(job.log, rows, request, cached=job.snapshot, started=job.started, most_pairs=most)
-    except ConstraintViolatedError:
-        raise
-    except (ExpressionError, SchemaMismatchError) as e:
-        return str(e)
-    except match.TooManyPairsError:
-        return "too many rows match"
+    name = "the embedded engine"
 
+    def __init__(self, job: MergeJob) -> None:
+        self._job = job
 
-def _request(job: MergeJob) -> MergeRequest | str:
-    """The merge without Spark, or, from plans and types, the reason why there is none."""
-    spark, request = job.spark, job.request
-    if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
-        return "tasks may run on other machines"
-    if spark.sparkContext.defaultParallelism > _MOST_CORES:
-        return "Spark has enough cores to be faster"
-    if not is_utc(spark) or job.rules != AssignmentRules():
-        return "the session's time zone is not UTC, or ANSI mode is off, or names are case-sensitive"
-    if not reads_quotes_plainly(spark):
-        return "the session has other quoting rules for strings and names"
-    if plan_bytes(request.source) <= FEW_BYTES:
-        return "the source is small"
-    sql = _sql(job)
-    if sql is None:
-        return "an expression uses functions that are not built into Spark"
-    on, clauses = sql
-    names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
-    return MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.for_history)
+    def can_run(self) -> str | None:
+        """Why the engine may return a different result than Spark, or would not be faster; ``None`` if it can run."""
+        request = self._request
+        return request if isinstance(request, str) else None
+
+    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
+        # Imported late, since loading the parser takes a third of a second.
+        from trilake.delta.commands.merge import match, merge
+
+        job, request = self._job, self._request
+        assert isinstance(request, MergeRequest)
+        try:
+            with _materialized(job) as rows:
+                if rows is None:
+                    return "the source is too large for it"
+                most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
+                request = replace(request, source_read=other_reads())
+                return merge.merge(job.log, rows, request, cached=job.snapshot, started=job.started, most_pairs=most)
+        except ConstraintViolatedError:
+            raise
+        except (ExpressionError, SchemaMismatchError) as e:
+            return str(e)
+        except match.TooManyPairsError:
+            return "too many rows match"
+
+    @cached_property
+    def _request(self) -> MergeRequest | str:
+        job = self._job
+        spark, request = job.spark, job.request
+        if is_connect(spark) or not str(spark.conf.get("spark.master", None) or "").startswith("local"):
+            return "tasks may run on other machines"
+        if spark.sparkContext.defaultParallelism > _MOST_CORES:
+            return "Spark has enough cores to be faster"
+        if not is_utc(spark) or job.rules != AssignmentRules():
+            return "the session's time zone is not UTC, or ANSI mode is off, or names are case-sensitive"
+        if not reads_quotes_plainly(spark):
+            return "the session has other quoting rules for strings and names"
+        if plan_bytes(request.source) <= FEW_BYTES:
+            return "the source is small"
+        sql = _sql(job)
+        if sql is None:
+            return "an expression uses functions that are not built into Spark"
+        on, clauses = sql
+        names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
+        embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.for_history)
+
+        from trilake.delta.commands.merge import merge  # late, as above
+
+        try:
+            merge.check_merge(job.log, job.snapshot, _schema(request.source), embedded)
+        except (ExpressionError, SchemaMismatchError) as e:
+            return str(e)
+        return embedded
 
 
 def _sql(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
@@ -137,9 +155,7 @@ def _schema(source: DataFrame) -> pa.Schema:
 def _materialized(job: MergeJob) -> Iterator[pa.Table | None]:
     """The rows of the source, computed once, in mapped files that the block deletes; ``None`` if they are too large."""
     with temporary_folder("trilake-merge-") as folder, ExitStack() as stack:
-        paths = run_over_rows(
-            job.request.source, partial(_materialize, str(folder), _MOST_BYTES), job.log, job.job_id, "merge"
-        )
+        paths = run_over_rows(job.request.source, _Materialize(str(folder), _MOST_BYTES), job.log, job.job_id, "merge")
         if not all(paths):
             yield None
             return
@@ -152,22 +168,31 @@ def _materialized(job: MergeJob) -> Iterator[pa.Table | None]:
         yield rows if rows.num_rows <= _MOST_ROWS else None
 
 
-def _materialize(folder: str, most: int, batches: Iterator[pa.RecordBatch], task: int) -> str | None:
-    """Write a task's rows to a file, and return its path; empty if all files are too large or the disk is almost
+@dataclass(frozen=True)
+class _Materialize:
+    """Writes a task's rows to a file, and returns its path; empty if all files are too large or the disk is almost
     full."""
-    writer: pa.RecordBatchFileWriter | None = None
-    path = ""
-    with ExitStack() as stack:
-        for rows in chunks(batches):
-            with spilling():
-                with os.scandir(folder) as files:
-                    size = sum(f.stat().st_size for f in files)
-                if size > min(most, shutil.disk_usage(folder).free):
-                    return ""
-                if writer is None:
-                    number, path = tempfile.mkstemp(".arrow", dir=folder)  # unique per attempt
-                    os.close(number)
-                    file = stack.enter_context(pa.OSFile(path, "wb"))
-                    writer = stack.enter_context(pa.ipc.new_file(file, rows.schema))
-                writer.write_batch(rows)
-    return path or None
+
+    folder: str
+    most: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: int) -> str | None:
+        writer: pa.RecordBatchFileWriter | None = None
+        path = ""
+        with ExitStack() as stack:
+            for rows in chunks(batches):
+                with spilling():
+                    if not self._room():
+                        return ""
+                    if writer is None:
+                        number, path = tempfile.mkstemp(".arrow", dir=self.folder)  # unique per attempt
+                        os.close(number)
+                        file = stack.enter_context(pa.OSFile(path, "wb"))
+                        writer = stack.enter_context(pa.ipc.new_file(file, rows.schema))
+                    writer.write_batch(rows)
+        return path or None
+
+    def _room(self) -> bool:
+        with os.scandir(self.folder) as files:
+            size = sum(f.stat().st_size for f in files)
+        return size <= min(self.most, shutil.disk_usage(self.folder).free)

@@ -1,15 +1,17 @@
-"""Run a MERGE on Spark.
+"""Run a MERGE on Spark with the first strategy that supports it.
 
-* :func:`~.embedded.embedded_merge`: for a large source on one machine: the merge without Spark.
-* :meth:`MergeJob.run() <trilake.spark.delta.merge.job.MergeJob.run>`: for every other merge: a join in Spark.
+* :class:`~.embedded.EmbeddedMerge`: for a large source on one machine: the merge without Spark.
+* :class:`JoinedRows`: for every other merge: a join in Spark.
 
-The logger ``trilake.spark`` reports at level INFO which of the two runs, and why the first one does not.
+A strategy's ``can_run`` says why it cannot run a merge, or ``None``, from plans and types, before any row is computed.
+Its ``run`` merges and commits, or returns, without side effects, the reason why it cannot merge these rows.  The logger
+``trilake.spark`` reports at level INFO which strategy runs, and why the earlier ones do not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,10 +22,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from trilake.delta.commands.merge.clauses import VISIBLE, Side, VisibleColumns, check_clauses, insert_only
 from trilake.delta.commands.merge.commit import MergeResult
 from trilake.delta.commands.rows.row_changes import check_changeable
+from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
-from trilake.spark.delta.merge.embedded import embedded_merge
+from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import TARGET_NAME, SparkMerge, alias_of, persisted
 from trilake.spark.delta.settings import once
@@ -32,9 +35,29 @@ from trilake.spark.scan.columns import as_column, empty_frame, join_on
 from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import UnresolvedName, check_row_values, resolving
 from trilake.spark.session.analysis_errors import analysed_error
-from trilake.spark.session.compat import analysed_frame, error_condition
+from trilake.spark.session.compat import error_condition, is_connect
 
 _log = logging.getLogger("trilake.spark")
+
+
+class JoinedRows:
+    """One join in Spark, whose result tasks write."""
+
+    name = "a join in Spark"
+
+    def __init__(self, job: MergeJob) -> None:
+        self._job = job
+
+    def can_run(self) -> str | None:
+        return None
+
+    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
+        with persisted(self._job.source) as self._job.source:
+            return self._job.run(other_reads)
+
+
+#: All strategies, the fastest first.
+STRATEGIES: tuple[type[EmbeddedMerge] | type[JoinedRows], ...] = (EmbeddedMerge, JoinedRows)
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
@@ -54,13 +77,14 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
     watched = reads_besides(analysed, table.uri, table.version)
     with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, watched as other_reads:
-        result = embedded_merge(job, other_reads)
-        if not isinstance(result, str):
-            _log.info("%s is merged by the embedded engine", table.uri)
-            return result
-        _log.info("%s is merged by a join in Spark, as it is not merged by the embedded engine: %s", table.uri, result)
-        with persisted(job.source) as job.source:
-            return job.run(other_reads)
+        for strategy in (make(job) for make in STRATEGIES):
+            reason = strategy.can_run()
+            result = strategy.run(other_reads) if reason is None else reason
+            if not isinstance(result, str):
+                _log.info("%s is merged by %s", table.uri, strategy.name)
+                return result
+            _log.info("%s is not merged by %s: %s", table.uri, strategy.name, result)
+    raise AssertionError("the last strategy runs every merge")
 
 
 # --- Spark resolves the names in condition and clauses of a MERGE before any row is read ------------------------------
@@ -97,7 +121,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
     with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))
-        analysed = [analysed_frame(both.select())]
+        analysed = [_analysed(spark, both, [])]
         frames["target", "source"] = both
     for clause in request.clauses:
         frame = frames.get(VISIBLE[clause.kind])
@@ -107,17 +131,17 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
             rows = frame if clause.condition is None else frame.where(as_column(clause.condition))
             values = [as_column(e) for e in (clause.values or {}).values()]
             check_row_values(rows, values)
-            analysed.append(analysed_frame(rows.select(*values)))
+            analysed.append(_analysed(spark, rows, values))
         if clause.condition is not None:
-            _check_deterministic(frame, as_column(clause.condition))
+            _check_deterministic(spark, frame, as_column(clause.condition))
     return analysed
 
 
-def _check_deterministic(frame: DataFrame, condition: Column) -> None:
+def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Column) -> None:
     """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``, which Spark rejects in joins."""
     try:
         with _deterministic():
-            analysed_frame(join_on(frame, condition))
+            _analysed(spark, join_on(frame, condition), [])
     except AnalysisException as e:
         if isinstance(e, TrilakeError):
             raise  # clauses may allow it
@@ -136,3 +160,10 @@ def _deterministic() -> Iterator[None]:
             condition="DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED",
         )
         raise analysed_error(error, e) from None
+
+
+def _analysed(spark: SparkSession, frame: DataFrame, expressions: Sequence[Column]) -> DataFrame:
+    checked = frame.select(*expressions)
+    if is_connect(spark):
+        _ = checked.schema  # Connect analyses the plan here
+    return checked
