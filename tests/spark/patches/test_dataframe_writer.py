@@ -32,6 +32,24 @@ def test_default_mode_creates_a_table_once(session: SparkSession, tmp_path: Path
     assert trilake.open(path).version == 1
 
 
+def test_replace_where_of_a_new_table_has_nothing_to_replace(session: SparkSession, tmp_path: Path) -> None:
+    """It was rejected as an append."""
+    path = str(tmp_path / "t")
+    write = two_rows(session).write.format("delta").option("replaceWhere", "true")
+    write.mode("ignore").save(path)
+    write.mode("ignore").save(path)
+    with pytest.raises(TableExistsError):
+        write.mode("error").save(path)
+    try:
+        write.mode("error").saveAsTable("new_replace_where")
+        assert session.table("new_replace_where").count() == 2
+    finally:
+        session.sql("DROP TABLE IF EXISTS new_replace_where")
+    with pytest.raises(InvalidArgumentError, match="replaceWhere needs mode overwrite, got append"):
+        write.mode("append").save(path)
+    assert trilake.open(path).count() == 2
+
+
 def test_partition_by_and_options_are_applied(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write = two_rows(session).write.format("delta").partitionBy("key").option("userMetadata", "first").mode("append")

@@ -67,12 +67,13 @@ class SparkDeltaFormat(SparkFormat):
         self.check_save(request, path)
         options = Options(request.options, WRITE_OPTIONS, properties=True)
         check_one_partitioning(request, options, path)
-        write = write_request(options, request.df.schema, request.mode == "overwrite")
+        mode = parse_mode(request.mode)
+        write = write_request(options, request.df.schema, mode == "overwrite", creates=mode in ("error", "ignore"))
         properties = dict(request.properties)
         comment = properties.pop(_COMMENT, None)
         write = replace(
             write,
-            mode=parse_mode(request.mode),
+            mode=mode,
             partition_by=request.partition_by or write.partition_by,
             properties={**(write.properties or {}), **properties} or None,
             cluster_by=request.cluster_by,

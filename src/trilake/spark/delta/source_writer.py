@@ -29,14 +29,19 @@ _log = logging.getLogger("trilake.spark")
 
 
 @stating({None: "DELTA_ILLEGAL_OPTION"})
-def write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
-    """The request of a write with these options and columns.  Raises ``InvalidArgumentError``."""
+def write_request(options: Options, schema: T.StructType, overwrite: bool, *, creates: bool = False) -> WriteRequest:
+    """The request of a write with these options and columns.  Raises ``InvalidArgumentError``.
+
+    Parameters
+    ----------
+    creates: whether the write only creates a table: ``replaceWhere`` has nothing to replace, and is ignored.
+    """
     partition_by, mode = options.get("partitionBy"), (options.get("partitionOverwriteMode") or "static").lower()
     if mode not in ("static", "dynamic"):
         raise InvalidArgumentError(
             f"partitionOverwriteMode must be static or dynamic, got {mode!r}", condition="DELTA_ILLEGAL_OPTION"
         )
-    if not overwrite and options.get("replaceWhere") is not None:
+    if not (overwrite or creates) and options.get("replaceWhere") is not None:
         raise InvalidArgumentError(
             "replaceWhere needs mode overwrite, got append", help="use .mode('overwrite'), or leave replaceWhere out"
         )
