@@ -6,15 +6,16 @@ the same hash with a probability of 2^-64.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
+from trilake.expr.terms.engine import open_database
 from trilake.table.checksum import row_hashes
 from trilake.table.comparison.result import RowsDiff
 
@@ -39,7 +40,8 @@ def compare_rows(before: Rows, after: Rows, columns: Sequence[str], key: Sequenc
     Raises ``InvalidArgumentError`` if rows of one side have the same key.
     """
     others = [c for c in columns if c not in set(key)]
-    with _database() as db:
+    with closing(open_database(os.cpu_count() or 1)) as db:
+        db.execute("set preserve_insertion_order = false")
         names = ["k", *(f"c{i}" for i in range(len(others)))] if key else ["k"]
         for side, rows in zip(_SIDES, (before, after), strict=True):
             db.execute(f"create table {side} ({', '.join(f'{n} ubigint' for n in names)})")
@@ -60,21 +62,6 @@ def compare_rows(before: Rows, after: Rows, columns: Sequence[str], key: Sequenc
         if key:
             return _by_key(db, before, after, columns, key, others, limit)
         return _whole(db, before, after, columns, limit)
-
-
-@contextmanager
-def _database() -> Iterator[duckdb.DuckDBPyConnection]:
-    import duckdb  # on first use: a fifth of a second
-
-    with tempfile.TemporaryDirectory(prefix="trilake-diff-") as folder:
-        db = duckdb.connect(
-            ":memory:",
-            config={"temp_directory": folder, "preserve_insertion_order": False, "python_enable_replacements": False},
-        )
-        try:
-            yield db
-        finally:
-            db.close()
 
 
 def _number(db: duckdb.DuckDBPyConnection, sql: str) -> int:
