@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 
 from trilake.common.arrow_types import mapped, nulls
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
+from trilake.expr.views import retyped
 
 
 class Rows(Protocol):
@@ -239,8 +240,7 @@ def duckdb_schema(schema: pa.Schema) -> pa.Schema:
     >>> duckdb_schema(pa.schema([("v", pa.list_(pa.float16(), 2))])).field("v").type
     FixedSizeListType(fixed_size_list<item: float>[2])
     """
-    fields = [f.with_type(mapped(f.type, _duckdb_type)) for f in schema]
-    return schema if all(a.type == b.type for a, b in zip(schema, fields, strict=True)) else pa.schema(fields)
+    return retyped(schema, lambda t: mapped(t, _duckdb_type))
 
 
 def _duckdb_type(t: pa.DataType) -> pa.DataType:
