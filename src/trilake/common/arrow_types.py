@@ -98,6 +98,23 @@ def mapped(t: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.D
     return with_parts(t, [f.with_type(mapped(f.type, change)) for f in fields]) if fields else t
 
 
+def rebuilt(array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, pa.Field], pa.Array]) -> pa.Array:
+    """Rebuild a struct, map or list as type ``target``: ``convert`` converts the parts to those of the target."""
+    t, fields = array.type, parts(target)
+    if _T.is_struct(t):
+        children = [convert(array.field(i), field) for i, field in enumerate(fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if _T.is_map(t):
+        children = [convert(part, field) for part, field in zip((array.keys, array.items), fields, strict=True)]
+        child = pa.StructArray.from_arrays(children, fields=fields)
+    else:
+        child = convert(array.values, fields[0])
+    # Whole children and the same offsets preserve slices.
+    buffers = array.buffers()[: 1 if _T.is_fixed_size_list(t) else 2]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [child])
+
+
 def types_in(t: pa.DataType) -> Iterator[pa.DataType]:
     """The type and all types inside it, parents first."""
     yield t

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from trilake.common.arrow_types import mapped
+from trilake.common.arrow_types import mapped, rebuilt
 from trilake.common.compute import pc
 from trilake.errors import SchemaMismatchError
 from trilake.expr.terms.datatypes import normalise
@@ -108,24 +108,7 @@ def plain_array(array: pa.Array, target: pa.DataType | None = None) -> pa.Array:
         return pa.DictionaryArray.from_arrays(array.indices, plain_array(array.dictionary), ordered=t.ordered)
     if _T.is_list_view(t) or _T.is_large_list_view(t):
         return plain_array(list_of_view(array), target)
-    return rebuilt(array, target, plain_array)
-
-
-def rebuilt(array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
-    """Rebuild a struct, map or list as type ``target``: ``convert`` converts the parts."""
-    t = array.type
-    if _T.is_struct(t):
-        parts = [convert(array.field(i), target.field(i).type) for i in range(t.num_fields)]
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(parts, fields=list(target), mask=mask)
-    if _T.is_map(t):
-        parts = [convert(array.keys, target.key_type), convert(array.items, target.item_type)]
-        child = pa.StructArray.from_arrays(parts, fields=[target.key_field, target.item_field])
-    else:
-        child = convert(array.values, target.value_type)
-    # Whole children and the same offsets preserve slices.
-    buffers = array.buffers()[: 1 if _T.is_fixed_size_list(t) else 2]
-    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [child])
+    return rebuilt(array, target, lambda part, field: plain_array(part, field.type))
 
 
 def list_of_view(array: pa.Array) -> pa.Array:
@@ -192,7 +175,7 @@ def _converted(array: pa.Array, target: pa.DataType, *, path: str, round_down: b
     if _T.is_timestamp(target):
         microseconds = normalise(array) if round_down else exact_microseconds(array, path)
         return microseconds.cast(target)
-    return rebuilt(array, target, partial(_converted, path=path, round_down=round_down))
+    return rebuilt(array, target, lambda part, field: _converted(part, field.type, path=path, round_down=round_down))
 
 
 def exact_microseconds(array: pa.Array, path: str) -> pa.Array:

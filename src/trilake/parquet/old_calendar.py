@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trilake.common.arrow_types import parts, rebuilt
 from trilake.common.compute import pc
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ def of_zone(name: str) -> Switches:
     if switches is not None:
         standard, mean, later = switches
     elif (fixed := _FIXED.fullmatch(name)) is not None:
-        sign, *parts = fixed.groups(default="0")
-        standard = sum(int(p) * unit for p, unit in zip(parts, (3600, 60, 1), strict=True)) * (-1 if sign == "-" else 1)
+        sign, *numbers = fixed.groups(default="0")
+        standard = sum(int(p) * unit for p, unit in zip(numbers, (3600, 60, 1), strict=True)) * (
+            -1 if sign == "-" else 1
+        )
         mean, later = standard, ()
     else:
         standard, mean, later = _of_system(name)
@@ -193,15 +196,9 @@ class _Leaves:
     def change(self, t: pa.DataType) -> _Change | None:
         """How values of a type change; ``None`` if they do not."""
         is_ = pa.types
-        if is_.is_struct(t):
-            changes = self._changes(t)
-            return None if not changes else lambda array: _struct(array, changes)
-        if is_.is_map(t):
-            key, value = self.change(t.key_type), self.change(t.item_type)
-            return None if key is None and value is None else lambda array: _map(array, key, value)
         if is_.is_nested(t):
-            element = self.change(t.value_type)
-            return None if element is None else lambda array: _with_children(array, [element(array.values)])
+            changes = self._changes(parts(t))
+            return None if not changes else lambda array: _nested(array, changes)
         leaf, physical = next(self.physical)
         if is_.is_date32(t) and self.old:
             self.switches[leaf] = DAYS.last
@@ -230,22 +227,6 @@ def _rebased(array: pa.Array, switches: Switches, per_unit: int, stored: np.dtyp
     return pa.Array.from_buffers(array.type, len(array), [validity, pa.py_buffer(values)], array.null_count, start)
 
 
-def _struct(array: pa.StructArray, changes: Mapping[str, _Change]) -> pa.Array:
-    """Match fields by name, since a checkpoint is read with some fields of its structs."""
-    fields = ((changes.get(f.name), array.field(i)) for i, f in enumerate(array.type))
-    children = [field if change is None else change(field) for change, field in fields]
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
-
-
-def _map(array: pa.MapArray, key: _Change | None, value: _Change | None) -> pa.Array:
-    keys = array.keys if key is None else key(array.keys)
-    items = array.items if value is None else value(array.items)
-    entries = pa.StructArray.from_arrays([keys, items], fields=[array.type.key_field, array.type.item_field])
-    return _with_children(array, [entries])
-
-
-def _with_children(array: pa.Array, children: list[pa.Array]) -> pa.Array:
-    """Replace the values of lists or maps; offsets refer to the whole buffer."""
-    buffers = array.buffers()[: array.type.num_buffers]
-    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset, children)
+def _nested(array: pa.Array, changes: Mapping[str, _Change]) -> pa.Array:
+    """Match parts by name, since a checkpoint is read with some fields of its structs."""
+    return rebuilt(array, array.type, lambda part, f: changes[f.name](part) if f.name in changes else part)

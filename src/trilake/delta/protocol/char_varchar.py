@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arrow_types import parts as arrow_parts
+from trilake.common.arrow_types import rebuilt
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, parts
 from trilake.errors import ConstraintViolatedError, CorruptLogError
 from trilake.expr.terms.bind import char_field
-from trilake.expr.views import rebuilt
 
 TYPE_STRING = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"(char|varchar)\((\d+)\)", re.IGNORECASE)
@@ -130,10 +129,10 @@ def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
             for child, part, f in zip(children, rule.parts, fields, strict=True)
         ]
         return pa.StructArray.from_arrays(limited, fields=fields, mask=mask)
-    inside = zip(arrow_parts(array.type), rule.parts, strict=True)
+    inside = iter(rule.parts)
 
-    def part(values: pa.Array, _: pa.DataType) -> pa.Array:
-        field, limits = next(inside)
+    def part(values: pa.Array, field: pa.Field) -> pa.Array:
+        limits = next(inside)
         return values if limits is None else apply_length(values, limits, f"{path}.{field.name}")
 
     # A slice has the values of all rows; a copy has only its own.

@@ -16,11 +16,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from trilake.common.arrow_types import rebuilt
 from trilake.common.text import columns_help
 from trilake.delta.protocol.arrow_types import is_mixed, is_variant, notes_of, primitive_name, spatial_name
 from trilake.delta.protocol.primitives import PRIMITIVES, USER_DEFINED, TypeTraits, traits_of
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
-from trilake.expr.views import rebuilt, without_views_type
+from trilake.expr.views import without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -367,10 +368,10 @@ def convert_parts(
     """Convert a list or map to ``target``; ``convert`` gets its element, or key and value, with their type and path."""
     inside = iter(parts(target))
 
-    def part(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    def part(values: pa.Array, field: pa.Field) -> pa.Array:
         name, type_ = next(inside)
         converted = convert(values, type_, f"{path}.{name}")
-        return converted if converted.type == arrow else converted.cast(arrow)
+        return converted if converted.type == field.type else converted.cast(field.type)
 
     # A slice has the values of all rows; a copy has only its own.
     return rebuilt(pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array, target.arrow, part)

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.arrow_types import mapped
+from trilake.common.arrow_types import mapped, rebuilt
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.expr.views import list_of_view, rebuilt
+from trilake.expr.views import list_of_view
 
 T = pa.types
 
@@ -125,7 +125,7 @@ def _to(array: pa.Array, plain: pa.DataType) -> pa.Array:
         return _from_union(array, plain)
     if _is_list_view(type_):
         return _to(list_of_view(array), plain)
-    return array.cast(plain) if _is_view(type_) else rebuilt(array, plain, _to)
+    return array.cast(plain) if _is_view(type_) else rebuilt(array, plain, lambda part, f: _to(part, f.type))
 
 
 def _sliced(buffer: pa.Buffer | None, type_: Any, array: pa.Array) -> np.ndarray[Any, Any]:
@@ -177,7 +177,7 @@ def from_plain(array: pa.Array, type_: pa.DataType) -> pa.Array:
         # Unlike field(), flatten() gives the fields the nulls of the struct, which a union in them needs.
         parts = [from_plain(field, type_.field(i).type) for i, field in enumerate(array.flatten())]
         return pa.StructArray.from_arrays(parts, fields=list(type_), mask=array.is_null())
-    return array.cast(type_) if _is_view(type_) else rebuilt(array, type_, from_plain)
+    return array.cast(type_) if _is_view(type_) else rebuilt(array, type_, lambda part, f: from_plain(part, f.type))
 
 
 def from_plain_chunks(chunks: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
