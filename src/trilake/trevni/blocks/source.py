@@ -5,7 +5,6 @@ Readers fetch ranges, never the whole file, so that a projection reads only its 
 
 from __future__ import annotations
 
-import io
 import os
 from typing import Any
 
@@ -27,8 +26,12 @@ class Source:
 
     def read(self, start: int, length: int) -> pa.Buffer:
         """Read ``length`` bytes from ``start``, within ``size``."""
-        self._file.seek(start)
-        return self._whole(self._file.read_buffer(length), start, length)
+        try:
+            self._file.seek(start)
+            data = self._file.read_buffer(length)
+        except (OSError, ValueError) as e:
+            raise StorageError(f"cannot read the file: {e}", file=self.name, offset=start) from e
+        return self._whole(data, start, length)
 
     def _whole(self, data: pa.Buffer, start: int, length: int) -> pa.Buffer:
         if data.size != length:
@@ -52,28 +55,6 @@ class RemoteSource(Source):
         if start + length <= self._begin.size:
             return self._begin.slice(start, length)
         return self._whole(self._store.read_range(self._key, start, length), start, length)
-
-
-class FileSource(Source):
-    """A binary file object with ``read`` and ``seek``; the reader does not close it."""
-
-    def __init__(self, file: Any) -> None:
-        name = getattr(file, "name", None)
-        self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
-        self._file = file
-        try:
-            file.seek(0, io.SEEK_END)
-            self.size = int(file.tell())
-        except (OSError, ValueError, AttributeError) as e:
-            raise StorageError(f"the file object does not support random access: {e}", file=self.name) from e
-
-    def read(self, start: int, length: int) -> pa.Buffer:
-        try:
-            self._file.seek(start)
-            data = self._file.read(length)
-        except (OSError, ValueError) as e:
-            raise StorageError(f"cannot read the file object: {e}", file=self.name, offset=start) from e
-        return self._whole(pa.py_buffer(data), start, length)
 
 
 def locate(path: str | os.PathLike[str]) -> tuple[Store, str]:
@@ -105,7 +86,12 @@ def open_source(file: Any) -> Source:
     if isinstance(file, pa.Buffer | bytes | bytearray | memoryview):
         return Source("<memory>", pa.BufferReader(file))
     if hasattr(file, "read") and hasattr(file, "seek"):
-        return FileSource(file)
+        name = getattr(file, "name", None)
+        name = name if isinstance(name, str) else f"<{type(file).__name__}>"
+        try:
+            return Source(name, pa.PythonFile(file, mode="r"))  # the reader does not close it
+        except (OSError, ValueError, AttributeError) as e:
+            raise StorageError(f"the file object does not support random access: {e}", file=name) from e
     raise InvalidArgumentError(
         f"expected a file, got {type(file).__name__}",
         help="pass a path, a URI, (store, key), bytes, or an object with read and seek",
