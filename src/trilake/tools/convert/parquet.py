@@ -78,10 +78,8 @@ def find(store: Store) -> tuple[Store, list[DataFile]]:
         return store, files
     folder, _, key = place.path.rpartition("/")
     above = open_store(Location(place.scheme, place.authority, folder).uri, dict(store.options))
-    try:
-        return above, [DataFile(key, above.head(key).size)]
-    except FileNotFoundError:
-        return store, []
+    meta = above.find(key)
+    return (store, []) if meta is None else (above, [DataFile(key, meta.size)])
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

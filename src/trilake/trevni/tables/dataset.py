@@ -98,10 +98,8 @@ def _file_at(place: Location, options: Mapping[str, str] | None) -> tuple[Store,
     """Return the store and the file of a location that is one; its name may have glob characters."""
     folder, _, key = place.path.rpartition("/")
     store = open_store(Location(place.scheme, place.authority, folder).uri, options)
-    try:
-        return (store, DataFile(key, store.head(key).size)) if key else None
-    except FileNotFoundError:
-        return None
+    meta = store.find(key) if key else None
+    return None if meta is None else (store, DataFile(key, meta.size))
 
 
 def list_files(store: Store) -> list[DataFile]:

@@ -99,15 +99,7 @@ def alone_at_work(store: Store, job: str) -> list[str]:
 
 def is_at_work(store: Store, job: str) -> bool:
     """Whether a job has a plan but no end."""
-    try:
-        store.head(plan_key(job))
-    except ObjectNotFoundError:
-        return False
-    try:
-        store.head(end_key(job))
-    except ObjectNotFoundError:
-        return True
-    return False
+    return store.find(plan_key(job)) is not None and store.find(end_key(job)) is None
 
 
 def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
@@ -133,8 +125,7 @@ def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
 
 def check_running(store: Store, job: str) -> None:
     """Raise ``WriteFailedError`` if a job has an end, so that its tasks stop staging files."""
-    with suppress(ObjectNotFoundError):
-        store.head(end_key(job))
+    if store.find(end_key(job)) is not None:
         raise WriteFailedError(
             "the job of this task was aborted", help="its rows are not written; repeat the write", file=store.uri
         )

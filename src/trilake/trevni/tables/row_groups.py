@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import (
     InvalidArgumentError,
-    ObjectNotFoundError,
     SchemaMismatchError,
     StorageError,
     TableExistsError,
@@ -272,8 +271,7 @@ def publish(
 
 def _check_free(store: Store, keys: Sequence[str]) -> None:
     for key in keys:
-        with suppress(ObjectNotFoundError):
-            store.head(key)
+        if store.find(key) is not None:
             raise WriteFailedError("a file with this name already exists", help="use a new write id", file=key)
 
 
