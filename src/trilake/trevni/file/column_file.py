@@ -123,21 +123,12 @@ class ColumnFile:
     def columns(self) -> tuple[Column, ...]:
         """All columns with their blocks, in file order."""
         descriptors = self.header.columns
-        return tuple(
-            Column(
-                d.number,
-                d.name,
-                d.type.value,
-                d.array,
-                None if d.parent is None else descriptors[d.parent].name,
-                d.values,
-                d.codec,
-                d.checksum,
-                d.metadata,
-                tuple(self.blocks(d.number)),
-            )
-            for d in descriptors
-        )
+        columns = []
+        for d in descriptors:
+            parent = None if d.parent is None else descriptors[d.parent].name
+            shown = {"type": d.type.value, "parent": parent, "blocks": tuple(self.blocks(d.number))}
+            columns.append(Column(**(vars(d) | shown)))
+        return tuple(columns)
 
     def number(self, column: str | int) -> int:
         """Return the number of a ``column``, a name (of duplicates the last) or number.  Raises
