@@ -25,21 +25,10 @@ from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.versions import list_versions
 from trilake.storage.base import Store
 from trilake.table.explanation import Explanation
-from trilake.table.table import FilterLike, Table
+from trilake.table.table import FILES, FilterLike, Table
 
 #: Write options by name.
 OPTIONS = ("dataStorageVersion", "maxRowsPerFile", "maxRowsPerGroup", "maxBytesPerFile", "nulls")
-
-_FILES = pa.schema(
-    [
-        ("path", pa.string()),
-        ("partition_values", pa.map_(pa.string(), pa.string())),
-        ("size", pa.int64()),
-        ("num_records", pa.int64()),
-        ("stats", pa.string()),
-        ("deletion_vector", pa.string()),
-    ]
-)
 
 
 @checked_methods
@@ -94,8 +83,8 @@ class LanceTable(Table):
                 size = entry.size_bytes or store.head(entry.key).size
                 stats = {"numRecords": reader.physical_rows, "fragment": fragment.id, "fields": list(entry.fields)}
                 rows.append((entry.key, [], size, reader.physical_rows, json.dumps(stats), deletion))
-        columns = [list(c) for c in zip(*rows, strict=True)] if rows else [[]] * len(_FILES)
-        return pa.table(columns, schema=_FILES)
+        columns = [list(c) for c in zip(*rows, strict=True)] if rows else [[]] * len(FILES)
+        return pa.table(columns, schema=FILES)
 
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None

@@ -38,6 +38,18 @@ if TYPE_CHECKING:
 FilterLike: TypeAlias = "str | pc.Expression"
 
 
+#: Columns of :meth:`Table.files`, whose deletion vectors are strings that identify them.
+FILES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int64()),
+        ("num_records", pa.int64()),
+        ("stats", pa.string()),
+        ("deletion_vector", pa.string()),
+    ]
+)
+
 #: Imported by name, because it depends on this module.
 _REPORTING = "trilake.tools.report"
 

@@ -20,24 +20,13 @@ from trilake.expr import Filter, parse_filter
 from trilake.storage import Store
 from trilake.table.explanation import Explanation
 from trilake.table.folders import DataFile, partition_fields
-from trilake.table.table import FilterLike, Table
+from trilake.table.table import FILES, FilterLike, Table
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.dataset import Split, candidate_rows, find_files, read_split, skip_files, split_file
 
 #: Number of splits to read in parallel, and stored bytes of each.
 _THREADS = min(4, os.cpu_count() or 1)
 _READ_SPLIT = 1 << 24
-
-_FILES = pa.schema(
-    [
-        ("path", pa.string()),
-        ("partition_values", pa.map_(pa.string(), pa.string())),
-        ("size", pa.int64()),
-        ("num_records", pa.int64()),
-        ("stats", pa.string()),
-        ("deletion_vector", pa.string()),
-    ]
-)
 
 
 @checked_methods
@@ -175,7 +164,7 @@ class TrevniTable(Table):
                 [json.dumps({"numRecords": count}) for count in counts],
                 [None] * len(files),
             ],
-            schema=_FILES,
+            schema=FILES,
         )
 
     def file(self, key: str) -> TrevniFile:
