@@ -41,9 +41,9 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.expr.views import in_microseconds
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
-from trilake.table.conversion import Done, Source, TargetRequest, check_columns, fitted, for_parquet, packed, plain
+from trilake.table.conversion import Done, Source, TargetRequest, fitted, for_parquet, packed, plain
 from trilake.table.format import parse_mode
-from trilake.table.table import FilterLike
+from trilake.table.table import FilterLike, projected
 
 #: Column metadata key for the original Arrow type.
 ARROW_TYPE = "trilake.arrowType"
@@ -70,10 +70,8 @@ class DeltaPiece:
 
 def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
     """The rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
-    whole = from_delta(table.snapshot.schema)
-    names = check_columns(columns, whole, table.uri)
-    scan = plan_scan(table.snapshot, names, filter)
-    schema = pa.schema([whole.field(n) for n in names])
+    schema = projected(from_delta(table.snapshot.schema), columns, table.uri)
+    scan = plan_scan(table.snapshot, schema.names, filter)
     # Files may lack columns that the table requires: reads are nullable, writes check.
     read = pa.schema([f.with_nullable(True) for f in schema])
     store, files = table.log.store, scan.tasks()
@@ -86,7 +84,7 @@ def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: Filt
         format="delta",
         version=table.version,
         schema=schema,
-        partition_by=tuple(c for c in scan.plan.partition_columns if c in names),
+        partition_by=tuple(c for c in scan.plan.partition_columns if c in schema.names),
         rows=table.count() if filter is None else None,
         whole=(piece(files),),
         cut=lambda: tuple((piece(run),) for run in packed([(f, f.size) for f in files])),

@@ -26,7 +26,7 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.table import LanceTable, write_options
 from trilake.lance.versions.manifest import Fragment
 from trilake.storage.base import Store
-from trilake.table.conversion import Done, Source, TargetRequest, check_columns, packed, plain, plain_schema
+from trilake.table.conversion import Done, Source, TargetRequest, packed, plain, plain_schema
 from trilake.table.table import FilterLike
 
 _T = pa.types
@@ -58,23 +58,22 @@ _LANCE_BATCH = 1 << 16
 def lance_source(table: LanceTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
     """Return the rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
     snapshot = table.snapshot
-    names = check_columns(columns, table.schema, table.uri)
+    schema = plain_schema(table.projected_schema(columns))
     bound = snapshot.filter(filter)
 
     def piece(some: Sequence[Fragment]) -> LancePiece:
-        return LancePiece(snapshot.store, tuple(some), snapshot.manifest.schema, tuple(names), bound)
+        return LancePiece(snapshot.store, tuple(some), snapshot.manifest.schema, tuple(schema.names), bound)
 
     fragments = snapshot.manifest.fragments
 
     def sized() -> list[tuple[Fragment, int]]:
         return [(f, sum(e.size_bytes or snapshot.store.head(e.key).size for e in f.files)) for f in fragments]
 
-    whole = plain_schema(table.schema)
     return Source(
         uri=table.uri,
         format="lance",
         version=table.version,
-        schema=pa.schema([whole.field(n) for n in names], whole.metadata),
+        schema=schema,
         partition_by=(),
         rows=table.count() if filter is None else None,
         whole=(piece(fragments),),

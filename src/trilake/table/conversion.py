@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import mapped
 from trilake.common.runtime import Runtime
-from trilake.common.text import columns_help
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
+from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.expr.views import plain_array
 
 #: Bytes of files per Spark task.
@@ -214,18 +213,3 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _T.is_dictionary(kind) and not _T.is_dictionary(array.type):
         return array.cast(kind.value_type).dictionary_encode().cast(kind)
     return array.cast(kind)
-
-
-def check_columns(columns: list[str] | None, schema: pa.Schema, uri: str) -> list[str]:
-    """Column names in the schema's spelling.  Raises ``InvalidArgumentError`` for an unknown name."""
-    if columns is None:
-        return list(schema.names)
-    by_name = {name.lower(): name for name in schema.names}
-    unknown = [c for c in columns if c.lower() not in by_name]
-    if unknown or not columns:
-        raise InvalidArgumentError(
-            f"unknown column {', '.join(map(repr, unknown))}" if unknown else "columns must not be empty",
-            help=columns_help(unknown[0] if unknown else "", schema.names),
-            file=uri,
-        )
-    return [by_name[c.lower()] for c in columns]

@@ -84,6 +84,22 @@ def as_version(version: object) -> int | None:
     )
 
 
+def projected(schema: pa.Schema, columns: Sequence[str] | None, uri: str) -> pa.Schema:
+    """Return :meth:`Table.projected_schema` for a table of a schema at ``uri``."""
+    if columns is None:
+        return schema
+    by_name = {f.name.lower(): f for f in schema}
+    unknown = [c for c in columns if c.lower() not in by_name]
+    if unknown:
+        raise InvalidArgumentError(
+            f"column {', '.join(map(repr, unknown))} not found in the table",
+            help=columns_help(unknown[0], schema.names),
+            file=uri,
+            condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        )
+    return pa.schema([by_name[c.lower()] for c in columns], metadata=schema.metadata)
+
+
 @checked_methods
 class Table(PublicNames, ABC):
     """An open table at one version.  Instances are immutable: open the location again to see newer versions.
@@ -395,18 +411,7 @@ class Table(PublicNames, ABC):
         >>> trilake.open("memory://doc-projected").projected_schema(["id"]).names
         ['Id']
         """
-        if columns is None:
-            return self.schema
-        by_name = {f.name.lower(): f for f in self.schema}
-        unknown = [c for c in columns if c.lower() not in by_name]
-        if unknown:
-            raise InvalidArgumentError(
-                f"column {', '.join(map(repr, unknown))} not found in the table",
-                help=columns_help(unknown[0], self.schema.names),
-                file=self.uri,
-                condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
-            )
-        return pa.schema([by_name[c.lower()] for c in columns], metadata=self.schema.metadata)
+        return projected(self.schema, columns, self.uri)
 
     @abstractmethod
     def count(self, filter: FilterLike | None = None) -> int:

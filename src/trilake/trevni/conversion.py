@@ -37,21 +37,19 @@ class TrevniPiece:
 
 def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterLike | None) -> conversion.Source:
     """Return the rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
-    names = conversion.check_columns(columns, table.schema, table.uri)
+    schema = conversion.plain_schema(table.projected_schema(columns))
     bound = parse_filter(filter, table.schema)
 
     def piece(some: Sequence[Split]) -> TrevniPiece:
-        return TrevniPiece(tuple(some), table.schema, tuple(names), bound)
+        return TrevniPiece(tuple(some), table.schema, tuple(schema.names), bound)
 
     splits = table.splits(filter)
-    whole = conversion.plain_schema(table.schema)
-    partition = () if not splits else tuple(n for n, _ in splits[0].partition if n in names)
+    partition = () if not splits else tuple(n for n, _ in splits[0].partition if n in schema.names)
     return conversion.Source(
         uri=table.uri,
         format="trevni",
         version=None,
-        # Files may have different columns.
-        schema=pa.schema([whole.field(n) for n in names], whole.metadata),
+        schema=schema,  # files may have different columns
         partition_by=partition,
         rows=table.count() if filter is None else None,
         whole=(piece(splits),),

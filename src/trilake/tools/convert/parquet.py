@@ -44,7 +44,6 @@ from trilake.table.conversion import (
     Done,
     Source,
     TargetRequest,
-    check_columns,
     fitted,
     for_parquet,
     kept_partitions,
@@ -52,7 +51,7 @@ from trilake.table.conversion import (
     plain_schema,
 )
 from trilake.table.folders import DataFile, data_file, is_hidden, partition_fields, partition_values
-from trilake.table.table import FilterLike
+from trilake.table.table import FilterLike, projected
 
 NAME = "parquet"
 SUCCESS = "_SUCCESS"
@@ -360,20 +359,20 @@ def source(store: Store, columns: list[str] | None, filter: FilterLike | None) -
     """The rows of a folder, split by file sizes.  Raises the errors of :meth:`ParquetFolder.open`."""
     folder = ParquetFolder.open(store)
     whole = folder.schema
-    names = check_columns(columns, whole, store.uri)
+    selected = projected(whole, columns, store.uri)
     bound = parse_filter(filter, whole)
 
     def piece(some: Sequence[DataFile]) -> ParquetPiece:
-        return ParquetPiece(folder.store, tuple(some), whole, tuple(names), bound)
+        return ParquetPiece(folder.store, tuple(some), whole, tuple(selected.names), bound)
 
     several = len(folder.files) > 1  # one may lack a column of another
-    fields = [whole.field(n).with_nullable(whole.field(n).nullable or several) for n in names]
+    fields = [f.with_nullable(f.nullable or several) for f in selected]
     return Source(
         uri=store.uri,
         format=NAME,
         version=None,
         schema=pa.schema(fields, whole.metadata),
-        partition_by=tuple(f.name for f in folder.partitions if f.name in names),
+        partition_by=tuple(f.name for f in folder.partitions if f.name in selected.names),
         rows=folder.rows if filter is None else None,
         whole=(piece(folder.files),),
         cut=lambda: tuple((piece(run),) for run in packed([(f, f.size) for f in folder.files])),

@@ -221,6 +221,8 @@ def open_source(
     """
     name = format_at(store) if format is None else format.lower()
     selected = None if columns is None else list(columns)
+    if selected == []:
+        raise InvalidArgumentError("columns must not be empty", help="leave it out to convert all", file=store.uri)
     if name == parquet.NAME:
         if version is not None or timestamp is not None:
             raise InvalidArgumentError("Parquet files have no versions", help="leave version and timestamp out")
