@@ -1,4 +1,4 @@
-"""Read and write primitive values (spec: "Primitive Values"): :class:`Cursor` and :func:`zigzag`."""
+"""``Cursor``: read primitive values (spec: "Primitive Values")."""
 
 from __future__ import annotations
 
@@ -86,18 +86,3 @@ class Cursor:
             return value.decode()
         except UnicodeDecodeError as e:
             raise self.fail(f"{what} is not UTF-8: {e.reason}", at) from None
-
-
-def zigzag(value: int) -> bytes:
-    """Encode an ``int`` or ``long``.
-
-    >>> [zigzag(v).hex() for v in (0, -1, 1, -64, 64)]
-    ['00', '01', '02', '7f', '8001']
-    """
-    raw = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)

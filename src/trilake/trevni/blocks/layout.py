@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, UnsupportedProtocolError
-from trilake.trevni.blocks.cursor import Cursor, zigzag
+from trilake.parquet.thrift import unsigned, zigzag
+from trilake.trevni.blocks.cursor import Cursor
 
 #: Status codes of decoders, and their messages.
 OK, TRUNCATED, OVERLONG, TOO_BIG, NEGATIVE, RUN = 0, 1, 2, 3, 4, 5
@@ -335,11 +336,15 @@ def _parse_column(
 
 def serialize_metadata(metadata: Metadata) -> bytes:
     """Serialize metadata as ``count:int (key:string value:bytes){count}``, in the order of the mapping."""
-    parts = [zigzag(len(metadata))]
+    parts = [_integer(len(metadata))]
     for key, value in metadata.items():
         raw = key.encode()
-        parts += (zigzag(len(raw)), raw, zigzag(len(value)), value)
+        parts += (_integer(len(raw)), raw, _integer(len(value)), value)
     return b"".join(parts)
+
+
+def _integer(value: int) -> bytes:
+    return unsigned(zigzag(value))
 
 
 def serialize_header(
@@ -377,32 +382,22 @@ def parse_blocks(
     first_values: pa.Array | None = None
     if column.values:
         fixed, first_values = _parse_first_values(cursor, column, count)
+        cursor.about(block=None)
     else:
         fixed = np.frombuffer(cursor.take(12 * count, "the block descriptors"), "<i4").reshape(count, 3)
     if (fixed < 0).any():
-        block = int(np.argmax((fixed < 0).any(axis=1)))
-        raise CorruptFileError(
-            "a block descriptor has a negative count or size", file=file, column=column.label, block=block, offset=start
-        )
+        cursor.about(block=int(np.argmax((fixed < 0).any(axis=1))))
+        raise cursor.fail("a block descriptor has a negative count or size", 0)
     sizes = fixed.astype(np.int64)
     row_starts = np.concatenate(([0], np.cumsum(sizes[:, 0])))
     offsets = start + cursor.position + np.concatenate(([0], np.cumsum(sizes[:, 2] + checksum_size)))
     if offsets[-1] > end:
         block = int(np.argmax(offsets[1:] > end))
-        raise CorruptFileError(
-            f"the block ends at byte {offsets[block + 1]}, after the end of the column at byte {end}",
-            file=file,
-            column=column.label,
-            block=block,
-            offset=int(offsets[block]),
-        )
+        cursor.about(block=block)
+        message = f"the block ends at byte {offsets[block + 1]}, after the end of the column at byte {end}"
+        raise cursor.fail(message, int(offsets[block]) - start)
     if row_starts[-1] != row_count:
-        raise CorruptFileError(
-            f"the blocks of the column have {row_starts[-1]} rows, but the file has {row_count}",
-            file=file,
-            column=column.label,
-            offset=start,
-        )
+        raise cursor.fail(f"the blocks of the column have {row_starts[-1]} rows, but the file has {row_count}", 0)
     return BlockTable(row_starts, sizes[:, 1], sizes[:, 2], offsets, first_values)
 
 

@@ -186,12 +186,7 @@ class ColumnFile:
         for one, other in pairwise(starts):
             if one == other:
                 number = self.header.starts.index(one)
-                raise CorruptFileError(
-                    "two columns start at the same byte",
-                    file=self.uri,
-                    column=self.header.columns[number].label,
-                    offset=one,
-                )
+                raise self.where(number)._replace(offset=one).fail("two columns start at the same byte")
         following = dict(zip(starts, [*starts[1:], self._source.size], strict=False))
         return [following[start] for start in self.header.starts]
 
