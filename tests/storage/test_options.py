@@ -131,7 +131,7 @@ def test_log_can_reference_the_same_kind_of_store() -> None:
 
 
 def test_allow_other_stores_must_be_a_boolean() -> None:
-    with pytest.raises(InvalidArgumentError, match="expected true or false"):
+    with pytest.raises(InvalidArgumentError, match="must be true or false"):
         open_sibling(open_store("memory://t", {"allow_other_stores": "perhaps"}), "file:///")
     assert is_storage_option("allow_foreign_files")
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from trilake.common.option_values import flag
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 
 #: Scheme of a store -> prefix of its options.
@@ -163,7 +164,7 @@ def allowed(options: Mapping[str, str], permission: str) -> bool:
     >>> allowed({"Allow_Other_Stores": "true"}, ALLOW_OTHER_STORES), allowed({}, ALLOW_OTHER_STORES)
     (True, False)
     """
-    return any(_boolean(name, str(value)) for name, value in options.items() if name.lower() == permission)
+    return any(flag(name, str(value)) for name, value in options.items() if name.lower() == permission)
 
 
 def setting(name: str) -> str:
@@ -297,7 +298,7 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
                 f"unknown storage option {name!r}", help="see trilake.storage.options for the names", option=name
             )
         if key in _PERMISSIONS:
-            _boolean(name, string)
+            flag(name, string)
             continue
         if key in _IGNORED or (key.startswith(_ANY_PREFIX) and not key.startswith(PREFIXES[scheme])):
             continue
@@ -310,18 +311,12 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
         elif key in _BACKOFF:
             backoff[key.removeprefix("backoff_config.")] = _duration(name, string)
         elif key in _CLIENT:
-            client[key] = _boolean(name, string) if key in _SWITCHES else string
+            client[key] = flag(name, string) if key in _SWITCHES else string
         else:
             config[key] = string
     if backoff:
         retry["backoff"] = backoff
     return StoreConfig(config, client, retry)
-
-
-def _boolean(option: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"expected true or false, got {value!r}", option=option)
-    return value.lower() == "true"
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0}

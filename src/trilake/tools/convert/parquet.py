@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trilake.common.option_values import positive
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.convert import committed_files
 from trilake.delta.protocol.partitions import hive_directory
@@ -193,9 +194,7 @@ class ParquetOptions:
                     f"unknown option {name!r} for Parquet files",
                     help="options are compression, maxRowsPerGroup and maxRowsPerFile",
                 )
-            if field != "compression" and (not str(value).isdecimal() or int(value) < 1):
-                raise InvalidArgumentError(f"option {name} must be an integer >= 1, got {value!r}")
-            values[field] = value if field == "compression" else int(value)
+            values[field] = value if field == "compression" else positive(name, str(value))
         codec = values.get("compression", "snappy").lower()
         if codec not in ("none", "uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"):
             raise InvalidArgumentError(
