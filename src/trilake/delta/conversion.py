@@ -38,10 +38,10 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, plan_scan
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.expr.views import in_microseconds
+from trilake.expr.views import in_microseconds, without_views, without_views_schema
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
-from trilake.table.conversion import Done, Source, TargetRequest, fitted, for_parquet, packed, plain
+from trilake.table.conversion import Done, Source, TargetRequest, fitted, for_parquet, packed
 from trilake.table.format import parse_mode
 from trilake.table.table import FilterLike, projected
 
@@ -101,11 +101,10 @@ class DeltaRows:
     store: Store
     plan: FilePlan
     metadata: Metadata
-    schema: pa.Schema
     names: tuple[str, ...]
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
-        return write_files(self.store, self.plan, (in_microseconds(plain(b, self.schema)) for b in batches), task=task)
+        return write_files(self.store, self.plan, (in_microseconds(without_views(b)) for b in batches), task=task)
 
     def read_back(self, written: WrittenFiles) -> Iterator[pa.RecordBatch]:
         plan = metadata_plan(self.metadata, self.plan.engine, self.store.uri, 0, self.names)
@@ -124,7 +123,7 @@ class DeltaTarget:
         self.plan = plan_write(log, request)
         if self.plan.files.provider == "parquet":
             for_parquet(self.plan.files.schema.to_arrow_schema())
-        self.rows = DeltaRows(log.store, self.plan.files, self.plan.metadata, schema, tuple(schema.names))
+        self.rows = DeltaRows(log.store, self.plan.files, self.plan.metadata, tuple(schema.names))
 
     def commit(self, written: Sequence[WrittenFiles]) -> Done:
         committed = finish_write(self.log, self.plan, written)
@@ -220,14 +219,6 @@ def _nested(kind: DataType, arrow: pa.DataType) -> DataType:
 
 def for_delta(schema: pa.Schema) -> pa.Schema:
     """Plain columns for a Delta table, without views and run-end encoding.  Raises ``SchemaMismatchError``."""
-    flat = pa.schema([one.with_type(_plain_type(one.type)) for one in schema], schema.metadata)
+    flat = without_views_schema(schema)
     to_delta(flat)
     return flat
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if _T.is_run_end_encoded(kind):
-        return kind.value_type
-    if _T.is_list_view(kind) or _T.is_large_list_view(kind):
-        return pa.large_list(kind.value_field) if _T.is_large_list_view(kind) else pa.list_(kind.value_field)
-    return kind

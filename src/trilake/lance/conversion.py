@@ -13,7 +13,7 @@ from trilake.common.arrow_types import mapped
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr import Filter
-from trilake.expr.views import without_views_type
+from trilake.expr.views import without_views, without_views_type
 from trilake.lance.commands.fragment_writer import Target as Stored
 from trilake.lance.commands.fragment_writer import WriteOptions, discard, write_fragments
 from trilake.lance.commands.write import commit_write
@@ -26,7 +26,7 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.table import LanceTable, write_options
 from trilake.lance.versions.manifest import Fragment
 from trilake.storage.base import Store
-from trilake.table.conversion import Done, Source, TargetRequest, packed, plain, plain_schema
+from trilake.table.conversion import Done, Source, TargetRequest, packed, plain_schema
 from trilake.table.table import FilterLike
 
 _T = pa.types
@@ -90,7 +90,7 @@ class LanceRows:
 
     store: Store
     schema: LanceSchema
-    source_schema: pa.Schema
+    names: tuple[str, ...]
     options: WriteOptions
     #: Whether dictionaries may grow; all files of a dataset share them, so only a single task may extend them.
     extend: bool
@@ -100,7 +100,7 @@ class LanceRows:
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
         target = Stored(self.schema, self.version, nulls=self.options.nulls, extend=self.extend)
         exact = self.options.nulls != "zero" and self.version.is_first
-        flat = (plain(batch, self.source_schema) for batch in batches)
+        flat = map(without_views, batches)
         checked = (self._checked(target, batch) if exact else batch for batch in flat)
         fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
         return fragments, target.schema
@@ -123,7 +123,7 @@ class LanceRows:
 
     def read_back(self, written: tuple[list[Fragment], LanceSchema]) -> Iterator[pa.RecordBatch]:
         fragments, schema = written
-        return LancePiece(self.store, tuple(fragments), schema, tuple(self.source_schema.names), None).batches()
+        return LancePiece(self.store, tuple(fragments), schema, self.names, None).batches()
 
 
 def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> str | None:
@@ -177,7 +177,9 @@ class LanceTarget:
         self.exact = options.nulls != "zero" or not self.plan.version.is_first
         self.options = options
         extend = target.extend and not distributed
-        self.rows = LanceRows(store, target.schema, schema, options, extend, self.plan.runtime, self.plan.version)
+        self.rows = LanceRows(
+            store, target.schema, tuple(schema.names), options, extend, self.plan.runtime, self.plan.version
+        )
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
         fragments = [f for some, _ in written for f in some]

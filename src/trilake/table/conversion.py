@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import mapped
@@ -168,19 +167,6 @@ def rejected(name: str, column: str, why: str) -> SchemaMismatchError:
     return SchemaMismatchError(f"{name} does not support the column: {why}", help=help, column=column)
 
 
-def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Cast run-end encoded and list view columns to the schema's types; writers handle the others."""
-    arrays = []
-    for one, array in zip(batch.schema, batch.columns, strict=True):
-        kind = array.type
-        needs_cast = _T.is_run_end_encoded(kind) or _T.is_list_view(kind) or _T.is_large_list_view(kind)
-        arrays.append(_cast(array, schema.field(one.name).type) if needs_cast else array)
-    if all(a is b for a, b in zip(arrays, batch.columns, strict=True)):
-        return batch
-    fields = [f.with_type(a.type) for f, a in zip(batch.schema, arrays, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, batch.schema.metadata))
-
-
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Cast rows to exactly this schema, matching columns by name.  Raises ``SchemaMismatchError``."""
     if batch.schema.equals(schema, check_metadata=True):
@@ -206,10 +192,8 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _cast(array.storage, kind)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _cast(array, kind.storage_type))
-    if _T.is_run_end_encoded(array.type):
-        return _cast(pc.run_end_decode(array), kind)
-    if _T.is_list_view(array.type) or _T.is_large_list_view(array.type):
-        return plain_array(array).cast(kind)
+    if (plain := plain_array(array)) is not array:
+        return _cast(plain, kind)
     if _T.is_dictionary(kind) and not _T.is_dictionary(array.type):
         return array.cast(kind.value_type).dictionary_encode().cast(kind)
     return array.cast(kind)
