@@ -7,14 +7,12 @@ Parquet: *Variant Shredding*.  :meth:`Shape.of` chooses the columns by a file's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.parquet.variants import Body, Fields, Names, Numbers, binary_slices, bytes_of, fields_of
+from trilake.parquet.variants import Body, Fields, Names, Numbers, binary_slices, bytes_of, fields_of, numbers_at
 
 _INTEGER, _TEXT, _BOOLEAN, _DOUBLE, _DATE, _INSTANT, _LOCAL, _OBJECT = range(1, 9)
 _TYPES = {
@@ -91,7 +89,7 @@ def _kinds_of(values: pa.Array) -> Numbers:
     sizes = _SIZE_OF[first]
     # Truncated values, and values with a wrong length, stay.
     long = first == 16 << 2
-    sizes[long] = 5 + _numbers(data, starts[has][long] + 1, np.full(int(long.sum()), 4), ends[has][long])
+    sizes[long] = 5 + numbers_at(data, starts[has][long] + 1, np.full(int(long.sum()), 4), ends[has][long])
     kinds[has] = np.where((sizes == 0) | (sizes == lengths), _KIND_OF[first], 0)
     return kinds
 
@@ -174,21 +172,12 @@ def _decoded(values: pa.Array, kind: int, column: str) -> pa.Array:
     if kind == _TEXT:
         short = first & 3 == 1
         begin = starts + np.where(short, 1, 5)
-        stop = begin + np.where(short, first >> 2, _numbers(data, starts + 1, np.where(short, 0, 4), ends))
+        stop = begin + np.where(short, first >> 2, numbers_at(data, starts + 1, np.where(short, 0, 4), ends))
         return binary_slices(values, begin, stop, ends, column).cast(pa.string())
     size = {_INTEGER: 1 << (first >> 2) - 3, _DATE: np.full(len(first), 4)}.get(kind, np.full(len(first), 8))
-    numbers = _numbers(data, starts + 1, size, ends)
+    numbers = numbers_at(data, starts + 1, size, ends)
     if kind == _DOUBLE:
         return pa.array(numbers.view(np.float64))
     unused = 64 - 8 * size
     numbers = numbers << unused >> unused  # with the sign
     return pa.array(numbers.astype(np.int32) if kind == _DATE else numbers).cast(_TYPES[kind])
-
-
-def _numbers(data: npt.NDArray[Any], at: Numbers, sizes: Numbers, ends: Numbers) -> Numbers:
-    """Numbers of up to eight bytes; truncated ones lack their last bytes."""
-    out = np.zeros(len(at), np.int64)
-    for byte in range(8):
-        wide = (sizes > byte) & (at + byte < ends)
-        out[wide] |= data[at[wide] + byte].astype(np.int64) << 8 * byte
-    return out

@@ -395,9 +395,14 @@ def _unsigned(data: _Bytes, at: Numbers, sizes: Numbers, ends: Numbers, column: 
     """Unsigned numbers of one to four bytes at positions of the data."""
     if (at + sizes > ends).any():
         raise _corrupt("a variant ends within a number", column)
+    return numbers_at(data, at, sizes, ends)
+
+
+def numbers_at(data: _Bytes, at: Numbers, sizes: Numbers, ends: Numbers) -> Numbers:
+    """Numbers of up to eight bytes; truncated ones lack their last bytes."""
     out = np.zeros(len(at), np.int64)
-    for byte in range(4):
-        wide = sizes > byte
+    for byte in range(int(sizes.max(initial=0))):
+        wide = (sizes > byte) & (at + byte < ends)
         out[wide] |= data[at[wide] + byte].astype(np.int64) << 8 * byte
     return out
 
