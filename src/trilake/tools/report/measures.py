@@ -242,26 +242,17 @@ def heat_map(columns: tuple[PartitionColumn, ...], files: pa.Table) -> HeatMap |
     count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
     size = np.bincount(cell, weights=sizes.astype(np.float64), minlength=count.size).reshape(shape).astype(np.int64)
     names = plain(columns[0].name, 40), plain(x_name, 40)
-    return HeatMap(*names, y_names, x_names, count, size, _partitions(columns), y_left, x_left)
-
-
-def _partitions(columns: tuple[PartitionColumn, ...]) -> int:
-    codes = np.zeros(len(columns[0].values), np.int64)
-    for column in columns:
-        column_codes = _codes(column.values)[0]
-        codes = np.unique(codes * (int(column_codes.max(initial=0)) + 1) + column_codes, return_inverse=True)[1]
-    return int(codes.max(initial=-1)) + 1
-
-
-def _codes(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str | None]]:
-    encoded = pc.dictionary_encode(pa.concat_arrays(values.chunks), null_encoding="encode")
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+    keys = pa.table({str(i): column.values for i, column in enumerate(columns)})
+    partitions = keys.group_by(keys.column_names).aggregate([]).num_rows
+    return HeatMap(*names, y_names, x_names, count, size, partitions, y_left, x_left)
 
 
 def _axis(
     values: pa.ChunkedArray, sizes: npt.NDArray[np.int64], limit: int
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...], int]:
-    codes, labels = _codes(values)
+    encoded = pc.dictionary_encode(pa.concat_arrays(values.chunks), null_encoding="encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    labels: list[str | None] = encoded.dictionary.to_pylist()
     order = sorted(range(len(labels)), key=lambda i: _sort_key(labels[i]))
     merged = 0
     if len(labels) > limit:
