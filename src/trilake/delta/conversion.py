@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -41,7 +42,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.expr.views import in_microseconds, without_views, without_views_schema
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
-from trilake.table.conversion import Done, Source, TargetRequest, fitted, for_parquet, packed
+from trilake.table.conversion import Done, Piece, Source, TargetRequest, fitted, for_parquet, packed
 from trilake.table.format import parse_mode
 from trilake.table.table import FilterLike, projected
 
@@ -54,18 +55,9 @@ _T = pa.types
 # --- source ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DeltaPiece:
-    """Files of the source, and how to read them."""
-
-    store: Store
-    tasks: tuple[FileTask, ...]
-    plan: ReadPlan
-    schema: pa.Schema
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in read_tasks(self.store, self.tasks, self.plan):
-            yield fitted(batch, self.schema)
+def _rows_of(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in read_tasks(store, tasks, plan):
+        yield fitted(batch, schema)
 
 
 def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
@@ -76,8 +68,8 @@ def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: Filt
     read = pa.schema([f.with_nullable(True) for f in schema])
     store, files = table.log.store, scan.tasks()
 
-    def piece(some: Sequence[FileTask]) -> DeltaPiece:
-        return DeltaPiece(store, tuple(some), scan.plan, read)
+    def piece(some: Sequence[FileTask]) -> Piece:
+        return partial(_rows_of, store, some, scan.plan, read)
 
     return Source(
         uri=table.uri,

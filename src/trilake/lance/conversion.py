@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.table import LanceTable, write_options
 from trilake.lance.versions.manifest import Fragment
 from trilake.storage.base import Store
-from trilake.table.conversion import Done, Source, TargetRequest, packed, plain_schema
+from trilake.table.conversion import Done, Piece, Source, TargetRequest, packed, plain_schema
 from trilake.table.table import FilterLike
 
 _T = pa.types
@@ -34,22 +35,14 @@ _T = pa.types
 # --- source ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LancePiece:
-    """Some fragments of a Lance dataset."""
-
-    store: Store
-    fragments: tuple[Fragment, ...]
-    stored: LanceSchema
-    columns: tuple[str, ...]
-    filter: Filter | None
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        view = View(self.stored)
-        by_name = {f.name: f for f in view.schema.fields}
-        columns = LanceSchema(tuple(by_name[n] for n in self.columns), view.schema.metadata)
-        readers = [FragmentReader(self.store, f, self.stored) for f in self.fragments]
-        yield from scan(ScanPlan(view, columns, self.filter, batch_size=_LANCE_BATCH), readers)
+def _rows_of(
+    store: Store, fragments: Sequence[Fragment], stored: LanceSchema, names: Sequence[str], filter: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    view = View(stored)
+    by_name = {f.name: f for f in view.schema.fields}
+    columns = LanceSchema(tuple(by_name[n] for n in names), view.schema.metadata)
+    readers = [FragmentReader(store, f, stored) for f in fragments]
+    return scan(ScanPlan(view, columns, filter, batch_size=_LANCE_BATCH), readers)
 
 
 _LANCE_BATCH = 1 << 16
@@ -61,8 +54,8 @@ def lance_source(table: LanceTable, columns: list[str] | None, filter: FilterLik
     schema = plain_schema(table.projected_schema(columns))
     bound = snapshot.filter(filter)
 
-    def piece(some: Sequence[Fragment]) -> LancePiece:
-        return LancePiece(snapshot.store, tuple(some), snapshot.manifest.schema, tuple(schema.names), bound)
+    def piece(some: Sequence[Fragment]) -> Piece:
+        return partial(_rows_of, snapshot.store, some, snapshot.manifest.schema, schema.names, bound)
 
     fragments = snapshot.manifest.fragments
 
@@ -123,7 +116,7 @@ class LanceRows:
 
     def read_back(self, written: tuple[list[Fragment], LanceSchema]) -> Iterator[pa.RecordBatch]:
         fragments, schema = written
-        return LancePiece(self.store, tuple(fragments), schema, self.names, None).batches()
+        return _rows_of(self.store, fragments, schema, self.names, None)
 
 
 def _lost_empty(field: pa.Field, array: pa.Array, *, hidden: bool = False) -> str | None:

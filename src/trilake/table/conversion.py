@@ -1,6 +1,6 @@
 """Interfaces of conversions: sources and targets of rows, split into tasks.
 
-A :class:`Source` yields picklable pieces that open their files themselves.  A target has two halves: :class:`Rows` is
+A :class:`Source` has picklable pieces that open their files themselves.  A target has two halves: :class:`Rows` is
 sent to tasks, writes rows into invisible files, and reads them back; :class:`Target` stays with the caller and commits
 or discards the files of all tasks.
 """
@@ -24,11 +24,8 @@ _TASK_SIZE = 128 << 20
 _T = pa.types
 
 
-class Piece(Protocol):
-    """A picklable part of the rows."""
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, with the source's schema."""
+#: Returns a part of the rows, with the source's schema; picklable.
+Piece = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -21,18 +22,11 @@ from trilake.trevni.tables.row_groups import StagedFile
 from trilake.trevni.tables.table import TrevniTable
 
 
-@dataclass(frozen=True)
-class TrevniPiece:
-    """Files of a Trevni table, or parts of files."""
-
-    splits: tuple[Split, ...]
-    schema: pa.Schema
-    columns: tuple[str, ...]
-    filter: Filter | None
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for split in self.splits:
-            yield from read_split(split, self.schema, self.columns, self.filter)
+def _rows_of(
+    splits: Sequence[Split], schema: pa.Schema, columns: Sequence[str], filter: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    for split in splits:
+        yield from read_split(split, schema, columns, filter)
 
 
 def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterLike | None) -> conversion.Source:
@@ -40,8 +34,8 @@ def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterL
     schema = conversion.plain_schema(table.projected_schema(columns))
     bound = parse_filter(filter, table.schema)
 
-    def piece(some: Sequence[Split]) -> TrevniPiece:
-        return TrevniPiece(tuple(some), table.schema, tuple(schema.names), bound)
+    def piece(some: Sequence[Split]) -> conversion.Piece:
+        return partial(_rows_of, some, table.schema, schema.names, bound)
 
     splits = table.splits(filter)
     partition = () if not splits else tuple(n for n, _ in splits[0].partition if n in schema.names)

@@ -32,7 +32,7 @@ def read(where: str, format: str | None = None, **more: Any) -> pa.Table:
     """The rows at a path, as ``convert`` reads them."""
     arguments = {"format": format, "version": None, "timestamp": None, "columns": None, "filter": None, **more}
     source = open_source(open_store(where), **arguments)
-    batches = [b for piece in source.whole for b in piece.batches()]
+    batches = [b for piece in source.whole for b in piece()]
     schema = pa.schema([f.with_nullable(True) for f in source.schema])
     return pa.Table.from_batches([b.cast(schema) for b in batches], schema=schema)
 

@@ -108,7 +108,7 @@ def test_random_rows_round_trip_through_all_formats(table: pa.Table, way: list[s
     end = open_source(
         open_store(f"{place}/{len(way)}"), format=None, version=None, timestamp=None, columns=None, filter=None
     )
-    rows = [b for piece in end.whole for b in piece.batches()]
+    rows = [b for piece in end.whole for b in piece()]
     assert checksum(rows) == expected
     for was, now in zip(table.schema, end.schema, strict=True):
         assert (was.name, was.nullable, was.metadata) == (now.name, now.nullable, now.metadata or None)

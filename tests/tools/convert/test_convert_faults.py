@@ -25,7 +25,7 @@ OPTIONS = {"lance": {"nulls": "mask"}}
 
 def rows_at(store: Store) -> Checksum:
     source = open_source(store, format=None, version=None, timestamp=None, columns=None, filter=None)
-    return checksum(b for piece in source.whole for b in piece.batches())
+    return checksum(b for piece in source.whole for b in piece())
 
 
 def detected_format(store: Store) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ from trilake.storage.staging import move, remove_folder, sync_names
 from trilake.storage.uri import Location, parse_location
 from trilake.table.conversion import (
     Done,
+    Piece,
     Source,
     TargetRequest,
     fitted,
@@ -340,20 +341,6 @@ def clean(store: Store, job: str) -> None:
 # --- the source and the target of a conversion ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ParquetPiece:
-    """Some files of a folder of Parquet files."""
-
-    store: Store
-    files: tuple[DataFile, ...]
-    schema: pa.Schema
-    columns: tuple[str, ...]
-    filter: Filter | None
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return read_files(self.store, self.files, self.schema, self.columns, self.filter)
-
-
 def source(store: Store, columns: list[str] | None, filter: FilterLike | None) -> Source:
     """The rows of a folder, split by file sizes.  Raises the errors of :meth:`ParquetFolder.open`."""
     folder = ParquetFolder.open(store)
@@ -361,8 +348,8 @@ def source(store: Store, columns: list[str] | None, filter: FilterLike | None) -
     selected = projected(whole, columns, store.uri)
     bound = parse_filter(filter, whole)
 
-    def piece(some: Sequence[DataFile]) -> ParquetPiece:
-        return ParquetPiece(folder.store, tuple(some), whole, tuple(selected.names), bound)
+    def piece(some: Sequence[DataFile]) -> Piece:
+        return partial(read_files, folder.store, some, whole, selected.names, bound)
 
     several = len(folder.files) > 1  # one may lack a column of another
     fields = [f.with_nullable(f.nullable or several) for f in selected]

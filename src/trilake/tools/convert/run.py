@@ -276,7 +276,7 @@ class Job:
 
         def read() -> Iterator[pa.RecordBatch]:
             nonlocal total
-            for batch in (b for piece in pieces for b in piece.batches()):
+            for batch in (b for piece in pieces for b in piece()):
                 total += checksum(batch)
                 yield batch
 
@@ -360,7 +360,7 @@ def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: st
 def _differing(target: Target, outcomes: Sequence[Outcome], source: Source) -> list[str]:
     """The columns that differ, found by reading both sides again."""
     sums: list[dict[str, Checksum]] = [{}, {}]
-    read = (b for piece in source.whole for b in piece.batches())
+    read = (b for piece in source.whole for b in piece())
     again = (b for o in outcomes for b in target.rows.read_back(o.written))
     for column_sums, batches in zip(sums, (read, again), strict=True):
         for batch in batches:
