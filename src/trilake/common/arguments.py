@@ -1,14 +1,14 @@
 """Check arguments of public calls against their type hints.
 
 Otherwise a wrong type would fail deep inside with an ``AttributeError``, or be written into a log that no engine can
-read. What a value means is checked where it is used.
+read. What a value means is checked where it is used, but for columns, which all formats select alike.
 """
 
 from __future__ import annotations
 
 import builtins
 import collections.abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
+from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, MissingDependencyError
 
 P = ParamSpec("P")
@@ -69,6 +70,26 @@ def _mapping(name: str, value: Any) -> Any:
     for wrong in (k for k in value if not isinstance(k, str)):
         raise InvalidArgumentError(f"{name} must have strings as keys, got {described(wrong)}")
     return value
+
+
+def resolve_columns(names: Sequence[str], columns: Sequence[str] | None, uri: str) -> list[str]:
+    """The ``columns`` in the spelling of ``names``, or all names.  Raises ``InvalidArgumentError`` for an unknown one.
+
+    >>> resolve_columns(["Id", "s", "S"], ["id", "s"], "/lake/t")
+    ['Id', 's']
+    """
+    if columns is None:
+        return list(names)
+    spelled = {name.lower(): name for name in names} | {name: name for name in names}
+    unknown = [c for c in columns if c not in spelled and c.lower() not in spelled]
+    if unknown:
+        raise InvalidArgumentError(
+            f"the table has no column {', '.join(map(repr, unknown))}",
+            help=columns_help(unknown[0], names),
+            file=uri,
+            condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        )
+    return [spelled.get(c) or spelled[c.lower()] for c in columns]
 
 
 def described(value: object) -> str:

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from trilake.common.arguments import checked_methods, count
+from trilake.common.arguments import checked_methods, count, resolve_columns
 from trilake.common.compute import pc
 from trilake.common.display import PublicNames, table_of, text_of
 from trilake.common.extras import load
-from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
 from trilake.table.explanation import Explanation
 from trilake.table.relations.parquet import parquet_relation
@@ -86,18 +85,8 @@ def as_version(version: object) -> int | None:
 
 def projected(schema: pa.Schema, columns: Sequence[str] | None, uri: str) -> pa.Schema:
     """Return :meth:`Table.projected_schema` for a table of a schema at ``uri``."""
-    if columns is None:
-        return schema
-    by_name = {f.name.lower(): f for f in schema}
-    unknown = [c for c in columns if c.lower() not in by_name]
-    if unknown:
-        raise InvalidArgumentError(
-            f"column {', '.join(map(repr, unknown))} not found in the table",
-            help=columns_help(unknown[0], schema.names),
-            file=uri,
-            condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
-        )
-    return pa.schema([by_name[c.lower()] for c in columns], metadata=schema.metadata)
+    names = resolve_columns(schema.names, columns, uri)
+    return schema if columns is None else pa.schema([schema.field(n) for n in names], metadata=schema.metadata)
 
 
 @checked_methods

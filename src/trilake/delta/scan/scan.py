@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.common.text import columns_help
+from trilake.common.arguments import resolve_columns
 from trilake.delta.engine import Engine
 from trilake.delta.log.snapshot import Head, Snapshot, decoded_paths
 from trilake.delta.protocol.actions import Metadata
@@ -30,7 +30,6 @@ from trilake.delta.protocol.schema_edit import described_schema, nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.generated import derived_partition_filter
 from trilake.delta.scan.statistics import StatisticsReader, files_count_nan, is_float
-from trilake.errors import InvalidArgumentError
 from trilake.expr import FileStats, Filter, SkipResult, can_match, parse_filter
 from trilake.storage.base import Store
 from trilake.storage.uri import is_absolute
@@ -179,7 +178,7 @@ def metadata_plan(
 ) -> ReadPlan:
     """The plan for reading files of a table with this metadata, including files that no version contains yet."""
     schema = read_schema(metadata.schema)
-    output = resolve_columns(schema, columns, uri)
+    output = resolve_columns(schema.names, columns, uri)
     field_names = set(output) | (set(filter.columns) if filter is not None else set())
     partition = tuple(schema.field(c).name for c in metadata.partition_columns)
     return ReadPlan(
@@ -195,22 +194,6 @@ def metadata_plan(
         engine=engine.for_tasks(),
         filter=filter,
     )
-
-
-def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str) -> list[str]:
-    """Column names in the table's spelling.  Raises ``InvalidArgumentError`` for unknown columns."""
-    if columns is None:
-        return schema.names
-    fields = [(c, schema.find(c)) for c in columns]
-    unknown = [c for c, f in fields if f is None]
-    if unknown:
-        raise InvalidArgumentError(
-            f"the table has no column {', '.join(map(repr, unknown))}",
-            help=columns_help(unknown[0], schema.names),
-            file=uri,
-            condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
-        )
-    return [f.name for _, f in fields if f is not None]
 
 
 def vector_count(files: pa.Table) -> int:

@@ -20,12 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.arguments import resolve_columns
 from trilake.delta.commands.rows.row_changes import ChangedFile, changed_files, row_columns
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.read import read_positions
-from trilake.delta.scan.scan import plan_scan, read_plan, read_schema, resolve_columns
+from trilake.delta.scan.scan import plan_scan, read_plan, read_schema
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
@@ -149,7 +150,7 @@ def _through_arrow(
     row_ids: bool,
 ) -> DataFrame:
     schema = read_schema(snapshot.schema)
-    required = set(resolve_columns(schema, columns, snapshot.uri))
+    required = set(resolve_columns(schema.names, columns, snapshot.uri))
     fields = [f for f in schema.fields if f.name in required]
     extra = row_columns(snapshot) if row_ids else ()
     plan = read_plan(snapshot, [f.name for f in fields], None)

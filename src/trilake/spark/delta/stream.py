@@ -14,6 +14,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from trilake.common.arguments import resolve_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.changes import ChangeFeedTask, read_change_task
@@ -24,7 +25,7 @@ from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
-from trilake.errors import InvalidArgumentError, MissingFileError
+from trilake.errors import MissingFileError
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources import api
@@ -84,14 +85,7 @@ class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
     def _columns(self, metadata: Metadata) -> tuple[str, ...]:
         extra = {"_change_type", "_commit_version", "_commit_timestamp"} if self.options.read_change_feed else set()
         names = [n for n in self.declared.names if n not in extra]
-        unknown = [n for n in names if metadata.schema.find(n) is None]
-        if unknown:
-            raise InvalidArgumentError(
-                f"column {', '.join(map(repr, unknown))} not found in the table",
-                help=f"its columns are {', '.join(metadata.schema.names)}",
-                file=self.path,
-            )
-        return tuple(metadata.schema.field(n).name for n in names)
+        return tuple(resolve_columns(metadata.schema.names, names, self.path))
 
     def initialOffset(self) -> dict[str, Any]:
         return self.stream.initial().to_json()

@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from trilake.common.arguments import resolve_columns
 from trilake.common.text import quote_name
 from trilake.delta.commands.alter.metadata_commits import FindViolation
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
@@ -27,7 +28,7 @@ from trilake.delta.metadata.schema_changes import Condition
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema_edit import nested_fields
-from trilake.delta.scan.scan import plan_scan, read_schema, resolve_columns, vector_count
+from trilake.delta.scan.scan import plan_scan, read_schema, vector_count
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter, parse_filter
 from trilake.spark.delta.reading.listed_frames import late_frame, listed_frame, look_up
@@ -66,7 +67,7 @@ def read_dataframe(
     that the read has no time travel, so that a write of these rows into the table can conflict with concurrent commits.
     """
     schema = read_schema(table.metadata.schema)
-    output = resolve_columns(schema, columns, table.uri)
+    output = resolve_columns(schema.names, columns, table.uri)
     bound = None if filter is None else parse_filter(filter, filter_schema(schema))
     certain = bound is None or (
         is_certain(spark, bound) and (bound.expression is not None or reads_quotes_plainly(spark))
