@@ -16,8 +16,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, islice
 
 from trilake.errors import ClockError, StorageError, TrilakeError
@@ -32,8 +32,8 @@ _ICEBERG = re.compile(r"(?:^|/)metadata/[^/]*\.metadata\.json\Z")
 #: A key that identifies a folder, which it captures, as a table.
 TABLE_OF = r"^(?P<folder>.+?)/(?:(?:_delta_log|_versions|_staged|\.hoodie)/.*|metadata/[^/]*\.metadata\.json)$"
 _TABLE_OF = re.compile(TABLE_OF).match
-#: Folders to check concurrently, and in total; above that, one listing is faster.
-_ASKED, _ASKED_MOST = 16, 100
+#: Folders to check one by one; for more, one listing is faster.
+_ASKED_MOST = 100
 #: How far this machine's clock may be ahead of the store's, in ms: little compared to retentions of days.
 CLOCK_TOLERANCE_MS = 5 * 60 * 1000
 #: A temporary file of trilake, or a file in a temporary folder.
@@ -64,11 +64,7 @@ class Territory:
         unknown = [f for f in above if f not in self._own]
         if self.tables is None and len(unknown) > _ASKED_MOST and self.store.local_path("x") is None:
             self.tables = tables_of(m.key for m in self.store.list())
-        if len(unknown) > 1 and self.tables is None and self.store.local_path("x") is None:
-            with ThreadPoolExecutor(min(_ASKED, len(unknown)), "trilake-look") as pool:
-                self._own.update(zip(unknown, pool.map(self._is_own, unknown), strict=True))
-        else:
-            self._own.update((f, self._is_own(f)) for f in unknown)
+        self._own.update(zip(unknown, self.store.at_once([partial(self._is_own, f) for f in unknown]), strict=True))
         return [f for f in to_check if not all(self._own[p] for p in accumulate(f.split("/"), "{}/{}".format))]
 
     def _is_own(self, folder: str) -> bool:
