@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
+from trilake.api.opening import open_at
 from trilake.common.arguments import checked
 from trilake.errors import InvalidArgumentError
-from trilake.storage import open_store
 from trilake.table.comparison.result import TableDiff
-from trilake.table.registry import open_table
-from trilake.table.table import FilterLike, Table, as_version
+from trilake.table.table import FilterLike, Table
 
 
 @checked
@@ -72,5 +71,4 @@ def _open(
                 help="pass the table opened at that version, or its location",
             )
         return table
-    store = open_store(table, dict(options or {}))
-    return open_table(store, format, as_version(version))
+    return open_at(table, format, version, None, options)

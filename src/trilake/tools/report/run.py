@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 
+from trilake.api.opening import open_at
 from trilake.common.extras import need
 from trilake.common.text import plain
 from trilake.common.timestamps import TimestampLike
 from trilake.errors import masked
-from trilake.storage import open_store
-from trilake.table.registry import format_named, open_table
+from trilake.table.registry import format_named
 from trilake.table.report_facts import Verified
 from trilake.table.report_page import Report
-from trilake.table.table import Table, as_version
+from trilake.table.table import Table
 from trilake.tools.verify import verify as verify_table
 
 #: Most findings on the page, and most files of a table that is verified by default: above, it would dominate the time.
@@ -50,8 +50,7 @@ def report(
     >>> page.html.startswith("<!doctype html>"), len(page.advice)
     (True, 0)
     """
-    store = open_store(uri, dict(storage_options or {}))
-    return report_of(open_table(store, format, as_version(version), timestamp), path, verify=verify)
+    return report_of(open_at(uri, format, version, timestamp, storage_options), path, verify=verify)
 
 
 def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
