@@ -280,7 +280,7 @@ class Choice(Shape):
             if branch.accepts(value):
                 return branch, value
         allowed = ", ".join([*(b.tag for b in self._branches), *(["null"] if self._nothing else [])])
-        raise SchemaMismatchError(f"expected one of {allowed}, got {_short(value)}", column=self._where)
+        raise SchemaMismatchError(f"expected one of {allowed}, got {value!r:.60}", column=self._where)
 
     def write(self, value: Any) -> None:
         chosen, value = self._branch_of(value)
@@ -325,11 +325,6 @@ class Default(Shape):
 
 def _writes_into(inner: Shape, stream: Stream) -> bool:
     return isinstance(inner, Simple) and inner._stream is stream
-
-
-def _short(value: Any) -> str:
-    string = repr(value)
-    return string if len(string) < 60 else f"{string[:57]}..."
 
 
 def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
