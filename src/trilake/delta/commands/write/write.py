@@ -392,7 +392,7 @@ def _commit_files(
         version = commit(log, base, commit_plan)
     except (ConflictError, IdentityOverflowError, InvalidArgumentError):
         if rebase is not None:
-            rebase.discard_moved()
+            discard(log.store, rebase.moved, plan.files.job_id)
         raise
     return WriteResult(version, len(adds), len(replaced.read.removed), rows, size)
 
@@ -461,10 +461,6 @@ class IdentityRebase:
         self.marks = {n: mark + by.get(n, 0) for n, mark in self.marks.items()}
         metadata = replace(newest, schema_string=updated_schema(newest.schema, [self.marks]).json())
         return replace(plan, file_actions=actions, metadata=metadata, read=replace(plan.read, metadata=newest))
-
-    def discard_moved(self) -> None:
-        """Delete the rewritten files, as the commit failed."""
-        discard(self.log.store, self.moved, self.files.job_id)
 
     def _moved(self, adds: Sequence[Mapping[str, Any]], by: Mapping[str, int]) -> list[dict[str, Any]]:
         plan = metadata_plan(self.standing, self.log.engine, self.log.store.uri, 0)
