@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from trilake.errors import InvalidArgumentError
-from trilake.sql.parser.edits import line_and_position
+from trilake.sql.parser.edits import line_and_position, marked
 from trilake.sql.parser.tokens import Token, tokenize, unquoted
 
 #: Type suffixes of number literals, such as ``1L`` and ``1.5BD``.
@@ -46,9 +46,7 @@ class SqlTextError(InvalidArgumentError):
     def __str__(self) -> str:
         line, position = self.context.get("line"), self.context.get("position")
         help = f". Help: {self.help}" if self.help else ""
-        lines = str(self.context.get("text", "")).split("\n")
-        lines.insert(int(line or 1), "-" * int(position or 0) + "^^^")
-        shown = "\n".join(lines)
+        shown = marked(str(self.context.get("text", "")), int(line or 1), int(position or 0))
         return f"[{self.code}] {self.message} (line {line}, pos {position}){help}\n\n== SQL ==\n{shown}"
 
 

@@ -16,6 +16,17 @@ def line_and_position(sql: str, index: int) -> tuple[int, int]:
     return before.count("\n") + 1, index - (before.rfind("\n") + 1)
 
 
+def marked(sql: str, line: int, position: int) -> str:
+    r"""SQL with a mark below a position, as in Spark's errors.
+
+    >>> marked("ab\ncd", 1, 1)
+    'ab\n-^^^\ncd'
+    """
+    lines = sql.split("\n")
+    lines.insert(line, "-" * position + "^^^")
+    return "\n".join(lines)
+
+
 @dataclass(frozen=True)
 class Edit:
     """Replaces ``sql[start:end]``."""

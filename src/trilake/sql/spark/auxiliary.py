@@ -169,7 +169,7 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
     plan = _explain_change(session, with_parameters(session, body, args))
     if plan is not None:
         return rows(session, "plan string", [(plan,)])
-    return run_local(session, localized(session, body, args), args, before=head)
+    return run_local(session, localized(session, body, args).after(head), args)
 
 
 def _explain_change(session: SqlSession, sql: str) -> str | None:
@@ -199,7 +199,7 @@ def _aliased_name(parts: tuple[str, ...], alias: str | None) -> str:
 
 def _detail(session: SqlSession, what: str, parts: tuple[str, ...], sql: str) -> str:
     """The name of the change, and below it the plan of its reads."""
-    plan = str(run_local(session, localized(session, sql), before="EXPLAIN ").collect()[0][0])
+    plan = str(run_local(session, localized(session, sql).after("EXPLAIN ")).collect()[0][0])
     name = ".".join(parts)
     lines = plan.replace("== Physical Plan ==\n", "", 1).split("\n")
     return "\n".join(["== Physical Plan ==", f"{what} {name}", *(f"  {line}" if line else line for line in lines)])

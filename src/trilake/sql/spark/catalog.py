@@ -117,6 +117,16 @@ def _list_columns(session: SqlSession, original: Any, tableName: Any, dbName: An
     return errors_of_spark()(partial(columns, session, target))
 
 
+def _of_table(act: Callable[..., Any]) -> Method:
+    """A method that calls ``act(session, target, *args, **kwargs)`` for a trilake table."""
+
+    def method(session: SqlSession, original: Any, tableName: Any, *args: Any, **kwargs: Any) -> Action | None:
+        target = _target(session, tableName)
+        return None if target is None else errors_of_spark()(partial(act, session, target, *args, **kwargs))
+
+    return method
+
+
 def _table_exists(session: SqlSession, original: Any, tableName: Any, dbName: Any = None) -> Action | None:
     parts = _parts(tableName, dbName)
     target = None if parts is None else path_target(session, parts)
@@ -145,12 +155,7 @@ def _with_kind(session: SqlSession, table: Any) -> Any:
 
 def _statement(sql: str, answer: Callable[[DataFrame], Any] = lambda _: None) -> Method:
     """A method that runs a statement; ``answer`` converts its result."""
-
-    def method(session: SqlSession, original: Any, tableName: Any) -> Action | None:
-        target = _target(session, tableName)
-        return None if target is None else lambda: answer(_run(session, sql, target))
-
-    return method
+    return _of_table(lambda session, target: answer(_run(session, sql, target)))
 
 
 def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
@@ -159,34 +164,20 @@ def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
     return run(session, sql.format(quote_parts(target.parts)), is_trilake=True)
 
 
-def _create_table_string(session: SqlSession, original: Any, tableName: Any, asSerde: bool = False) -> Action | None:
-    target = _target(session, tableName)
-    if target is None:
-        return None
-
-    def show() -> str:
-        if asSerde:
-            raise InvalidArgumentError(
-                f"{target.shown} is a {target.format} table, not a Hive table", help="pass asSerde=False"
-            )
-        return str(_run(session, "SHOW CREATE TABLE {}", target).collect()[0][0])
-
-    return errors_of_spark()(show)
+def _create_table_string(session: SqlSession, target: Target, asSerde: bool = False) -> str:
+    if asSerde:
+        raise InvalidArgumentError(
+            f"{target.shown} is a {target.format} table, not a Hive table", help="pass asSerde=False"
+        )
+    return str(_run(session, "SHOW CREATE TABLE {}", target).collect()[0][0])
 
 
-def _analyze_table(session: SqlSession, original: Any, tableName: Any, noScan: bool = False) -> Action | None:
-    sql = "ANALYZE TABLE {} COMPUTE STATISTICS" + (" NOSCAN" if noScan else "")
-    return _statement(sql)(session, original, tableName)
+def _analyze_table(session: SqlSession, target: Target, noScan: bool = False) -> None:
+    _run(session, "ANALYZE TABLE {} COMPUTE STATISTICS" + (" NOSCAN" if noScan else ""), target)
 
 
-def _cache_table(session: SqlSession, original: Any, tableName: Any, storageLevel: Any = None) -> Action | None:
-    target = _target(session, tableName)
-    return None if target is None else errors_of_spark()(partial(cache, session, target, storageLevel))
-
-
-def _is_cached(session: SqlSession, original: Any, tableName: Any) -> Action | None:
-    target = _target(session, tableName)
-    return None if target is None else errors_of_spark()(partial(is_cached, session, target))
+def _cache_table(session: SqlSession, target: Target, storageLevel: Any = None) -> None:
+    cache(session, target, storageLevel)
 
 
 METHODS: dict[str, Method] = {
@@ -199,11 +190,11 @@ METHODS: dict[str, Method] = {
         "SHOW PARTITIONS {}", lambda f: [catalog.TablePartition(partition=r[0]) for r in f.collect()]
     ),
     "getTableProperties": _statement("SHOW TBLPROPERTIES {}", lambda f: {r[0]: r[1] for r in f.collect()}),
-    "getCreateTableString": _create_table_string,
+    "getCreateTableString": _of_table(_create_table_string),
     "truncateTable": _statement("TRUNCATE TABLE {}"),
-    "analyzeTable": _analyze_table,
-    "cacheTable": _cache_table,
-    "isCached": _is_cached,
+    "analyzeTable": _of_table(_analyze_table),
+    "cacheTable": _of_table(_cache_table),
+    "isCached": _of_table(is_cached),
     "uncacheTable": _statement("UNCACHE TABLE {}"),
     "refreshTable": _statement("REFRESH TABLE {}"),
     "recoverPartitions": _statement("ALTER TABLE {} RECOVER PARTITIONS"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.errors import ParseException
 
-from trilake.sql.spark.session.problems import without_prefix
+from trilake.sql.parser.edits import Edited
+from trilake.sql.spark.session.problems import Local, in_place
 
 _SQL = "DELETE t\n  WHERE a = 'x"
 
@@ -18,9 +19,10 @@ def _error(line: int, position: int) -> ParseException:
 
 
 def test_error_position_excludes_the_added_prefix() -> None:
-    first = str(without_prefix(_error(1, 15), "EXPLAIN "))
+    explained = Local(Edited.of(_SQL, ())).after("EXPLAIN ")
+    first = str(in_place(_error(1, 15), explained))
     assert "(line 1, pos 7)" in first
     assert first.endswith("== SQL ==\nDELETE t\n-------^^^\n  WHERE a = 'x")
-    second = str(without_prefix(_error(2, 12), "EXPLAIN "))
+    second = str(in_place(_error(2, 12), explained))
     assert "(line 2, pos 12)" in second
     assert second.endswith("== SQL ==\nDELETE t\n  WHERE a = 'x\n------------^^^")

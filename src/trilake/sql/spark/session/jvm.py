@@ -47,11 +47,6 @@ def alias_follows(cursor: Cursor) -> bool:
     return token is not None and token.is_name and (token.kind == "quoted" or token.upper not in AFTER_RELATION)
 
 
-def parser_of(spark: SparkSession) -> Any:
-    """A classic session's parser, which never changes."""
-    return spark._jsparkSession.sessionState().sqlParser()
-
-
 def parse_plan(parser: Any, sql: str) -> Any:
     """Parse a statement with Spark's parser.  Raises ``ParseException``."""
     return parser.parsePlan(sql)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
@@ -20,7 +20,7 @@ from trilake.spark.session.analysis_errors import (
     raise_for_spark,
 )
 from trilake.sql.parser.cursor import SqlTextError
-from trilake.sql.parser.edits import Edited
+from trilake.sql.parser.edits import Edit, Edited, marked
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import SqlSession
@@ -51,16 +51,18 @@ class Local:
     def sql(self) -> str:
         return self.edited.sql
 
-    @property
-    def changed(self) -> bool:
-        return bool(self.edited.edits)
+    def after(self, head: str) -> Local:
+        """The same after ``head``, such as EXPLAIN."""
+        return replace(self, edited=Edited.of(self.edited.original, (Edit(0, 0, head), *self.edited.edits)))
 
 
 #: Spark's internal error for a DELETE from the view of a frame.
 _NO_TABLE = "Unexpected table relation"
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
-#: Makes a Connect server parse a statement without running it.
-_EXPLAIN = "EXPLAIN "
+#: The line of Spark's parse errors before the statement.
+_STATEMENT = "== SQL ==\n"
+#: The attributes for the message of Spark's errors, which differ by release and kind of session.
+_MESSAGES = ("_desc", "_message", "desc", "message")
 
 
 class SqlSyntaxError(SqlTextError, SparkErrorMethods, ParseException):
@@ -98,45 +100,24 @@ def deleted_by_spark(session: SqlSession, sql: str, args: Args) -> DataFrame:
         raise_for_spark(rejected, analysis_error(rejected))
 
 
-def _message_attribute(error: PySparkException) -> str | None:
-    """The attribute with the message of Spark's error, which differs by release and kind of session."""
-    names = ("_desc", "_message", "desc", "message")
-    return next((name for name in names if isinstance(getattr(error, name, None), str)), None)
-
-
-def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
+def in_place(error: PySparkException, local: Local) -> PySparkException:
     """Translate positions and names in Spark's error to those of the original SQL."""
-    attribute = _message_attribute(error)
-    if not local.changed or attribute is None:
-        return error
-    message = str(getattr(error, attribute))
     edited = local.edited
+    attribute = next((name for name in _MESSAGES if isinstance(getattr(error, name, None), str)), None)
+    if not edited.edits or attribute is None:
+        return error
+    message, places = str(getattr(error, attribute)), list[tuple[int, int]]()
 
     def moved(match: re.Match[str]) -> str:
-        line, position = int(match[1]), int(match[4])
-        line, position = edited.source_line_and_position(line, max(0, position - shift) if line == 1 else position)
+        places.append(edited.source_line_and_position(int(match[1]), int(match[4])))
+        line, position = places[-1]
         return f"line {line}{match[2]} pos{match[3] or ''} {position}"
 
-    message = _PLACE.sub(moved, message)
+    message, shown, _ = _PLACE.sub(moved, message).partition(_STATEMENT)
+    if shown:
+        message += shown + (marked(edited.original, *places[0]) if places else edited.original)
     for private, display_name in local.names.items():
         message = message.replace(f"`{private}`", display_name).replace(private, display_name)
-    setattr(error, attribute, message)
-    return error
-
-
-def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
-    """Remove the prefix of the SQL from Spark's error."""
-    attribute = _message_attribute(error)
-    if attribute is None:
-        return error
-    message = str(getattr(error, attribute)).replace(f"== SQL ==\n{prefix}", "== SQL ==\n")
-
-    def moved(match: re.Match[str]) -> str:
-        return f"line 1{match[2]} pos{match[3] or ''} {max(0, int(match[4]) - len(prefix))}"
-
-    place = _PLACE.search(message)
-    if place is not None and place[1] == "1":
-        message = _PLACE.sub(moved, message).replace("\n" + "-" * len(prefix), "\n", 1)
     setattr(error, attribute, message)
     return error
 
@@ -146,9 +127,10 @@ def check_statement(session: SqlSession, sql: str) -> None:
     if session.classic:
         jvm.parse_plan(session.parser, sql)
         return
+    explained = Local(Edited.of(sql, ())).after("EXPLAIN ")  # the server parses it without running it
     try:
-        session.run(_EXPLAIN + sql)
+        session.run(explained.sql)
     except ParseException as e:
-        raise without_prefix(e, _EXPLAIN) from None
+        raise in_place(e, explained) from None
     except PySparkException as e:  # it does not know trilake tables and parameters
         _log.debug("the server cannot explain a statement over trilake tables: %s", e)

@@ -348,15 +348,13 @@ def query(session: SqlSession, sql: str, args: Args = None) -> DataFrame:
     return follow_tables_of(run_local(session, local, args, follow=True), *local.frames.values())
 
 
-def run_local(
-    session: SqlSession, local: Local, args: Args = None, *, before: str = "", follow: bool = False
-) -> DataFrame:
-    """Run SQL with private names, after ``before``; ``follow`` as :func:`local_views`."""
+def run_local(session: SqlSession, local: Local, args: Args = None, *, follow: bool = False) -> DataFrame:
+    """Run SQL with private names; ``follow`` as :func:`local_views`."""
     with local_views(session, local, follow=follow):
         try:
-            return session.run(before + local.sql, args)
+            return session.run(local.sql, args)
         except PySparkException as e:
-            raise in_place(e, local, shift=len(before)) from None
+            raise in_place(e, local) from None
 
 
 def view_frame(session: SqlSession, view: View) -> DataFrame:

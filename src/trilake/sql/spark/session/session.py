@@ -26,6 +26,7 @@ from trilake.spark.live_frames.connect import follows
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import RELEASE, arrow_frame, is_connect
+from trilake.spark.session.internals import java_session
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import session_options
 from trilake.sql.parser.literals import Args
@@ -90,7 +91,7 @@ class SqlSession:
 
     @cached_property
     def parser(self) -> Any:
-        return jvm.parser_of(self.spark)
+        return java_session(self.spark).sessionState().sqlParser()
 
     @property
     def current_catalog(self) -> str:
