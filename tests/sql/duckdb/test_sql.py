@@ -213,6 +213,17 @@ def test_merge_with_every_clause(t: str) -> None:
     assert run(f"SELECT * FROM {t}") == []
 
 
+def test_merge_computes_columns_with_the_word_default(tmp_path: Path) -> None:
+    """The columns became null, which their rules reject."""
+    columns = "id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2), n BIGINT GENERATED ALWAYS AS IDENTITY"
+    run(f"CREATE TABLE delta.`{tmp_path}/t` ({columns})")
+    run(
+        f"MERGE INTO delta.`{tmp_path}/t` t USING (SELECT 3 AS id) s ON t.id = s.id"
+        " WHEN NOT MATCHED THEN INSERT (id, twice, n) VALUES (s.id, DEFAULT, DEFAULT)"
+    )
+    assert run(f"SELECT * FROM delta.`{tmp_path}/t`") == [{"id": 3, "twice": 6, "n": 1}]
+
+
 def test_describe_an_older_version(t: str, tmp_path: Path) -> None:
     run(f"ALTER TABLE {t} ADD COLUMNS (s STRUCT<a: VARCHAR(3), b: TIMESTAMP_NTZ>, v VARIANT COMMENT 'x')")
     described = [(r["col_name"], r["data_type"], r["comment"]) for r in run(f"DESCRIBE {t}")]

@@ -14,7 +14,7 @@ from trilake.lance.format import written
 from trilake.lance.versions.versions import list_versions
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.vectors import Vectors
-from trilake.spark.session.format import MergeByKeys, MergedRows, SaveRequest, SparkFormat
+from trilake.spark.session.format import MergeByKeys, SaveRequest, SparkFormat
 from trilake.spark.session.settings import session_store
 from trilake.spark.session.sources.api import DataSource, unavailable
 from trilake.storage.base import Store
@@ -95,7 +95,7 @@ class SparkLanceFormat(SparkFormat):
 
         return jobs.update(spark, path, values, condition).num_rows_updated
 
-    def merge(self, spark: SparkSession, path: str, source: DataFrame, merge: MergeByKeys) -> MergedRows:
+    def merge(self, spark: SparkSession, path: str, source: DataFrame, merge: MergeByKeys) -> Mapping[str, int]:
         from trilake.lance.commands.merge_insert import MergeInsert
         from trilake.spark.lance.merge_job import merge_insert
 
@@ -107,7 +107,7 @@ class SparkLanceFormat(SparkFormat):
             delete_unmatched=merge.delete_unmatched,
         )
         stats = merge_insert(spark, path, source, list(merge.keys), clauses)
-        return MergedRows(stats.num_inserted_rows, stats.num_updated_rows, stats.num_deleted_rows)
+        return {name: getattr(stats, name) for name in ("num_updated_rows", "num_deleted_rows", "num_inserted_rows")}
 
     def optimize(self, spark: SparkSession, path: str) -> Mapping[str, int]:
         from trilake.spark.lance import jobs

@@ -58,15 +58,6 @@ class MergeByKeys:
     delete_unmatched: bool = False
 
 
-@dataclass(frozen=True)
-class MergedRows:
-    """The numbers of rows that a MERGE changed."""
-
-    inserted: int
-    updated: int
-    deleted: int
-
-
 class SparkFormat(ABC):
     """A table format in Spark."""
 
@@ -132,8 +123,8 @@ class SparkFormat(ABC):
         """Update rows; returns their number."""
         raise self.unsupported_change(path)
 
-    def merge(self, spark: SparkSession, path: str, source: DataFrame, merge: MergeByKeys) -> MergedRows:
-        """Merge rows by equal keys."""
+    def merge(self, spark: SparkSession, path: str, source: DataFrame, merge: MergeByKeys) -> Mapping[str, int]:
+        """Merge rows by equal keys; returns ``num_updated_rows``, ``num_deleted_rows`` and ``num_inserted_rows``."""
         raise self.unsupported_change(path)
 
     def optimize(self, spark: SparkSession, path: str) -> Mapping[str, int]:

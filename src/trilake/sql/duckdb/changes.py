@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from trilake.common import arrow_types
 from trilake.common.text import columns_help, double_quoted, plural, quote_name
-from trilake.delta.commands.merge.clauses import Clause
 from trilake.delta.commands.merge.commit import MergeRequest
 from trilake.delta.commands.merge.merge import merge
 from trilake.delta.commands.write.assignments import assigned_once
@@ -17,7 +16,6 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructField, StructType, from_arrow
-from trilake.delta.protocol.schema_edit import format_path
 from trilake.delta.protocol.type_widening import NO_WIDENING, AutomaticWidening
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_cast
@@ -28,7 +26,8 @@ from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, read_of, rows_to_write
 from trilake.sql.parser.changes import (
     Insert,
-    When,
+    check_plain_insert,
+    clause_of,
     expected_columns,
     own_partitions,
     parse_delete,
@@ -37,6 +36,7 @@ from trilake.sql.parser.changes import (
     parse_truncate,
     parse_update,
     partition_condition,
+    wrong_number_of_columns,
 )
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import default_or, has_query, requalified, unqualified, with_defaults
@@ -113,31 +113,19 @@ def run_merge(context: Context, sql: str) -> pa.Table:
         if parts is not None and alias is None:
             names[tuple(p.lower() for p in parts)] = short
     schema = read_schema(table.snapshot.schema)
-    clauses = tuple(_clause(context, w, names, schema) for w in call.clauses)
-    on = requalified(context.filled(call.condition), names)
+    fronts = {n: a for n, a in names.items() if a == _TARGET}
+
+    def local_sql(expression: str) -> str:
+        return requalified(context.filled(expression), names)
+
+    on = local_sql(call.condition)
+    clauses = tuple(clause_of(w, schema, local_sql, lambda parts: unqualified(parts, fronts)) for w in call.clauses)
     request = MergeRequest(on, clauses, _SOURCE, _TARGET, call.evolve, source_read=read)
     result = merge(table.log, source, request)
     return one_row(**numbers(result, MERGE))
 
 
 _TARGET, _SOURCE = "trilake_target", "trilake_source"
-
-
-def _clause(context: Context, when: When, names: _Names, schema: StructType) -> Clause[str]:
-    condition = None if when.condition is None else requalified(context.filled(when.condition), names)
-    if when.values is None:
-        return Clause(when.kind, when.action, condition, None, when.excluded)
-    values: dict[str, str] = {}
-    fronts = {n: a for n, a in names.items() if a == _TARGET}
-    for parts, value in when.values:
-        column = unqualified(parts, fronts)
-        key = format_path(column)
-        if key in values:
-            raise InvalidArgumentError(
-                f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"
-            )
-        values[key] = requalified(context.filled(default_or(schema, column, value)), names)
-    return Clause(when.kind, when.action, condition, values)
 
 
 # --- INSERT: convert a query's rows to the table's columns, and write them --------------------------------------------
@@ -182,16 +170,7 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
 
 
 def _into(context: Context, place: Place, insert: Insert) -> int:
-    if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
-        raise InvalidArgumentError(
-            f"INSERT into {place.shown} does not support PARTITION, REPLACE WHERE or IF NOT EXISTS",
-            help="leave them out",
-            file=place.path,
-        )
-    if insert.evolve:
-        raise InvalidArgumentError(
-            f"{place.shown} does not support schema evolution", help="leave WITH SCHEMA EVOLUTION out", file=place.path
-        )
+    check_plain_insert(insert, place.shown, place.path)
     schema = place.open(context).schema
     rows = _rows_of(context, insert, from_arrow(schema), {}, place)
     extra = [n for n in rows.column_names if n not in schema.names]
@@ -235,12 +214,7 @@ def _rows_of(
             if row_schema is not None:
                 check_structs_whole(row_schema, schema)
     elif rows.num_columns != len(expected):
-        raise SchemaMismatchError(
-            f"INSERT into {place.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), but the"
-            f" query has {rows.num_columns}",
-            help="select a value for each column, or list the columns after the table's name, or write BY NAME",
-            file=place.path,
-        )
+        raise wrong_number_of_columns(insert, rows.num_columns, expected, display_name=place.shown, path=place.path)
     else:
         row_schema = None if insert.columns is not None else _delta_schema(rows)
         if row_schema is None or not needs_no_cast(row_schema, expected, schema, evolve=insert.evolve):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trilake.common.text import columns_help, plural, quote_name
-from trilake.delta.commands.merge.clauses import Action, Kind
+from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.schema_edit import format_path
+from trilake.delta.protocol.schema_edit import format_path, with_alias
 from trilake.delta.protocol.sql_types import type_sql
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.sql.parser.cursor import Cursor, items
-from trilake.sql.parser.expressions import split_names
+from trilake.sql.parser.expressions import default_or, split_names
 from trilake.sql.parser.statements import without_ctes
 from trilake.sql.parser.tokens import Token, depths
 
@@ -196,6 +197,38 @@ def expected_columns(
     return out
 
 
+def wrong_number_of_columns(
+    insert: Insert, actual: int, expected: Sequence[str], *, display_name: str, path: str
+) -> SchemaMismatchError:
+    """The error for a query with more or fewer columns than ``expected``."""
+    more = actual > len(expected)
+    # Spark's condition if the statement lists columns, otherwise delta-spark's.
+    if insert.columns:
+        condition = f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if more else 'NOT_ENOUGH'}_DATA_COLUMNS"
+    else:
+        condition = "DELTA_METADATA_MISMATCH" if more else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
+    return SchemaMismatchError(
+        f"INSERT into {display_name} expects {plural(len(expected), 'column')} ({', '.join(expected)}), but the query"
+        f" has {actual}",
+        help="select a value for each column, or list the columns after the table's name, or write BY NAME",
+        file=path,
+        condition=condition,
+    )
+
+
+def check_plain_insert(insert: Insert, display_name: str, path: str) -> None:
+    """Raise ``InvalidArgumentError`` for clauses that only Delta tables support."""
+    some = insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists
+    for what, clauses, used in (
+        ("PARTITION, REPLACE WHERE or IF NOT EXISTS", "them", some),
+        ("schema evolution", "WITH SCHEMA EVOLUTION", insert.evolve),
+    ):
+        if used:
+            raise InvalidArgumentError(
+                f"INSERT into {display_name} does not support {what}", help=f"leave {clauses} out", file=path
+            )
+
+
 # --- DELETE, UPDATE and TRUNCATE --------------------------------------------------------------------------------------
 
 
@@ -372,6 +405,38 @@ def _when(cursor: Cursor) -> When:
             condition="MERGE_INSERT_VALUE_COUNT_MISMATCH",
         )
     return When(kind, "insert", condition, tuple(zip(names, values, strict=True)))
+
+
+def clause_of(
+    when: When,
+    schema: StructType,
+    sql: Callable[[str], str],
+    column_of: Callable[[tuple[str, ...]], tuple[str, ...]],
+    alias: str | None = None,
+) -> Clause[Any]:
+    """The clause of a merge into a table with this schema.  ``sql`` rewrites an expression, ``column_of`` removes the
+    qualifiers of an assigned column, and ``alias`` is the new one.
+
+    Raises ``InvalidArgumentError`` for a column that is assigned twice.
+    """
+    condition = None if when.condition is None else sql(when.condition)
+    if when.values is None:
+        return Clause(when.kind, when.action, condition, None, when.excluded)
+    values: dict[str, str] = {}
+    for parts, value in when.values:
+        column = column_of(parts)
+        key, new = format_path(with_alias(column, alias)), default_or(schema, column, value)
+        if new == "NULL" != value and when.action == "insert" and schema.find(column[0]) is not None:
+            continue  # DEFAULT, as for any new row: generated, identity or null
+        if key in values:
+            path, update = format_path(column), when.action == "update"
+            raise InvalidArgumentError(
+                f"column {path} is assigned twice in one clause",
+                column=path,
+                condition="DELTA_CONFLICT_SET_COLUMN" if update else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",
+            )
+        values[key] = sql(new)
+    return Clause(when.kind, when.action, condition, values)
 
 
 def _excluded(cursor: Cursor) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import default_expression
-from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.cursor import Cursor, spans
 from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.tokens import Token, depths, tokenize
 
@@ -118,27 +118,27 @@ def with_defaults(
     if not any(t.upper == "DEFAULT" for t in Cursor(sql).tokens):
         return sql, set()
     lists, only = _value_lists(sql)
-    defaults: dict[int, list[Token]] = {}
+    defaults: dict[int, list[tuple[int, int]]] = {}
     for row in lists:
-        for i, tokens in enumerate(row):
-            if len(tokens) == 1 and tokens[0].upper == "DEFAULT":
-                defaults.setdefault(i, []).append(tokens[0])
+        for i, (start, end) in enumerate(row):
+            if sql[start:end].upper() == "DEFAULT":
+                defaults.setdefault(i, []).append((start, end))
     edits, absent = [], set()
-    for i, tokens in defaults.items():
+    for i, places in defaults.items():
         if i >= len(expected):
             continue
         field = schema.field(expected[i])
-        whole = only and len(tokens) == len(lists)
+        whole = only and len(places) == len(lists)
         if whole:
             absent.add(field.name)
         default = None if whole else default_expression(field)
         value = "NULL" if default is None else format_default(field, default)
-        edits += [Edit(t.start, t.end, value) for t in tokens]
+        edits += [Edit(start, end, value) for start, end in places]
     return Edited.of(sql, edits).sql, absent
 
 
-def _value_lists(sql: str) -> tuple[list[list[list[Token]]], bool]:
-    """The rows of VALUES or SELECT, as tokens by value, and whether there are no further rows."""
+def _value_lists(sql: str) -> tuple[list[list[tuple[int, int]]], bool]:
+    """The rows of VALUES or SELECT, as positions by value, and whether there are no further rows."""
     cursor = Cursor(sql)
     if cursor.accept("VALUES"):
         out = []
@@ -159,12 +159,5 @@ def _is_alone(cursor: Cursor) -> bool:
     return not any(t.upper in _SET_OPERATORS for t, depth in zip(behind, depths(behind), strict=True) if not depth)
 
 
-def _parts(cursor: Cursor, start: int, end: int) -> list[list[Token]]:
-    inside = [t for t in cursor.tokens if start <= t.start and t.end <= end]
-    out: list[list[Token]] = [[]]
-    for t, depth in zip(inside, depths(inside), strict=True):
-        if t.symbol == "," and depth == 0:
-            out.append([])
-        else:
-            out[-1].append(t)
-    return out
+def _parts(cursor: Cursor, start: int, end: int) -> list[tuple[int, int]]:
+    return list(spans(Cursor(cursor.sql, [t for t in cursor.tokens if start <= t.start and t.end <= end])))

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trilake.common.text import columns_help, quote_name, quote_parts
-from trilake.delta.commands.merge.clauses import Clause
 from trilake.delta.commands.write.assignments import assigned_once
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import field_at, format_path, parse_path, with_alias, without_alias
-from trilake.delta.rules.defaults import default_expression
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError, InvalidArgumentError, SchemaMismatchError
 from trilake.spark.delta.merge.run import merge_dataframe
-from trilake.spark.delta.merge.source import Expr, SparkMerge
+from trilake.spark.delta.merge.source import SparkMerge
 from trilake.spark.delta.row_changes import delete_rows, update_rows
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns, stored
 from trilake.spark.live_frames.versions import reading
 from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.analysis_errors import unsupported_error
+from trilake.spark.session.compat import analysed_frame
 from trilake.spark.session.format import MergeByKeys, spark_format_named
 from trilake.spark.session.schemas import to_spark
-from trilake.sql.parser.changes import DeleteOrUpdate, Merge, Truncate, Values, When, partition_condition
+from trilake.sql.parser.changes import DeleteOrUpdate, Merge, Truncate, Values, When, clause_of, partition_condition
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import default_or, has_query, requalified, split_names, unqualified
 from trilake.sql.parser.projections import Beside, by_column
 from trilake.sql.parser.statements import MERGE, numbers
-from trilake.sql.parser.tokens import depths, tokenize
+from trilake.sql.parser.tokens import depths
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import open_delta
 from trilake.sql.spark.session.problems import Local
@@ -139,23 +138,23 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
 def _check_condition(session: SqlSession, schema: StructType, alias: str | None, sql: str) -> None:
     """Check that Spark can resolve a condition."""
-    _resolved(session, empty_frame(session.spark, schema, alias).where(F.expr(sql)))
+    analysed_frame(empty_frame(session.spark, schema, alias).where(F.expr(sql)))
 
 
 def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
     expressions = (F.expr(v).alias(f"v{i}") for i, v in enumerate(values.values()))
-    frame = _resolved(session, empty_frame(session.spark, schema, alias).select(*expressions))
+    frame = analysed_frame(empty_frame(session.spark, schema, alias).select(*expressions))
     try:
         fields = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
     except SchemaMismatchError as e:
         e.context["condition"] = "FIELD_NOT_FOUND"
         raise
-    columns = zip(frame.schema, fields, values)
     # Only types are checked here, so any cast mode will do.
     rules = replace(AssignmentRules.of_changes(session.spark), ansi=True)
-    _resolved(
-        session, frame.select(*(stored(F.col(f.name), f.dataType, w.dataType, n, rules=rules) for f, w, n in columns))
+    columns = (
+        stored(F.col(f.name), f.dataType, w.dataType, n, rules=rules) for f, w, n in zip(frame.schema, fields, values)
     )
+    analysed_frame(frame.select(*columns))
 
 
 def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
@@ -173,13 +172,6 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
             column=".".join(name),
         )
     return name
-
-
-def _resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
-    """Resolve a DataFrame now, also in a Connect session."""
-    if not session.classic:
-        _ = frame.schema
-    return frame
 
 
 def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
@@ -291,8 +283,12 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
         locals_.append(local)
         return local.sql
 
+    def column_of(parts: tuple[str, ...]) -> tuple[str, ...]:
+        front = unqualified(parts, names)
+        return front if front != parts else without_alias(parts, named.alias, schema)
+
     condition = local_sql(merge.condition)
-    clauses = tuple(_clause(named, names, c, local_sql) for c in merge.clauses)
+    clauses = tuple(clause_of(c, schema, local_sql, column_of, named.alias) for c in merge.clauses)
     request = SparkMerge(source, condition, clauses, named.alias, merge.evolve)
     with local_views(session, *locals_):
         try:
@@ -313,34 +309,6 @@ def _names(session: SqlSession, merge: Merge, alias: str, source_alias: str | No
             continue
         out.update({w: quote_name(short) for w in whole_names(session, parts) if len(w) > 1})
     return out
-
-
-def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, sql: Callable[[str], str]) -> Clause[Expr]:
-    condition = None if when.condition is None else sql(when.condition)
-    if when.values is None:
-        return Clause(when.kind, when.action, condition, None, when.excluded)
-    values: dict[str, Expr] = {}
-    for parts, value in when.values:
-        front = unqualified(parts, names)
-        column = front if front != parts else without_alias(parts, named.alias, named.schema)
-        if len(tokenize(value)) == 1 and tokenize(value)[0].upper == "DEFAULT":
-            field = named.schema.find(column[0])
-            default = None if field is None else default_expression(field)
-            if default is None and field is not None and when.action == "insert":
-                continue  # as for any new row: generated, identity or null
-            value = "NULL" if default is None else f"({default})"
-        key = format_path(with_alias(column, named.alias))
-        if key in values:
-            path = format_path(column)
-            raise InvalidArgumentError(
-                f"column {path} is assigned twice in one clause",
-                column=path,
-                condition="DELTA_CONFLICT_SET_COLUMN"
-                if when.action == "update"
-                else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",
-            )
-        values[key] = sql(value)
-    return Clause(when.kind, when.action, condition, values)
 
 
 # --- MERGE through a view that renames columns: rewrite it with the table's names -------------------------------------
@@ -418,14 +386,8 @@ def merge_by_keys(session: SqlSession, target: Target, merge: Merge, source: Dat
     plan = MergeByKeys(tuple(_keys(merge, target)))
     for when in merge.clauses:
         plan = _with(plan, when, target)
-    rows = format.merge(session.spark, target.path, source, plan)
-    return counts(
-        session,
-        num_affected_rows=rows.inserted + rows.updated + rows.deleted,
-        num_updated_rows=rows.updated,
-        num_deleted_rows=rows.deleted,
-        num_inserted_rows=rows.inserted,
-    )
+    changed = format.merge(session.spark, target.path, source, plan)
+    return counts(session, num_affected_rows=sum(changed.values()), **changed)
 
 
 def _with(plan: MergeByKeys, when: When, target: Target) -> MergeByKeys:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trilake.common.text import columns_help, plural, quote_name, quote_parts
+from trilake.common.text import columns_help, quote_name, quote_parts
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import AutomaticWidening
@@ -35,7 +35,14 @@ from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import session_flag
-from trilake.sql.parser.changes import Insert, expected_columns, own_partitions, parse_inserts
+from trilake.sql.parser.changes import (
+    Insert,
+    check_plain_insert,
+    expected_columns,
+    own_partitions,
+    parse_inserts,
+    wrong_number_of_columns,
+)
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import with_defaults
 from trilake.sql.parser.literals import Args
@@ -136,19 +143,8 @@ def _check_whole(frame: DataFrame, schema: StructType) -> None:
 
 
 def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
-    if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
-        raise InvalidArgumentError(
-            f"INSERT into a {target.format.title()} table does not support PARTITION, REPLACE WHERE or IF NOT EXISTS",
-            help="leave them out",
-            file=target.path,
-        )
+    check_plain_insert(insert, target.shown, target.path)
     there = frame_of(session, target).schema
-    if insert.evolve:
-        raise InvalidArgumentError(
-            f"a {target.format.title()} table does not support schema evolution",
-            help="leave WITH SCHEMA EVOLUTION out",
-            file=target.path,
-        )
     schema = read_schema(from_spark(there))
     frame, by_name = _rows_of(session, insert, schema, {}, args, target)
     frame = stored_columns(frame, schema, by_name=by_name)
@@ -191,13 +187,8 @@ def _rows_of(
         if evolve and insert.columns is None and not any(schema.find(name) for name in beyond):
             expected += beyond  # new columns of the table
         if len(frame.columns) != len(expected):
-            raise SchemaMismatchError(
-                f"INSERT into {target.shown} expects {plural(len(expected), 'column')} ({', '.join(expected)}), but"
-                f" the query has {len(frame.columns)}",
-                help="select a value for each column, or list the columns after the table's name, or write BY NAME",
-                file=target.path,
-                condition=_arity(insert, len(frame.columns), len(expected)),
-            )
+            shown, path, actual = target.shown, target.path, len(frame.columns)
+            raise wrong_number_of_columns(insert, actual, expected, display_name=shown, path=path)
         frame = frame if frame.columns == list(expected) else frame.toDF(*expected)
     if not session_flag(session.spark, NULLS_FOR_MISSING, True):
         _check_no_column_missing(schema, [*frame.columns, *static], target)
@@ -220,13 +211,6 @@ def _check_no_column_missing(schema: StructType, given: Iterable[str], target: T
             file=target.path,
             condition="DELTA_INSERT_COLUMN_MISMATCH",
         )
-
-
-def _arity(insert: Insert, actual: int, expected: int) -> str:
-    """The error condition: Spark's if the statement lists columns, otherwise delta-spark's."""
-    if insert.columns:
-        return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if actual > expected else 'NOT_ENOUGH'}_DATA_COLUMNS"
-    return "DELTA_METADATA_MISMATCH" if actual > expected else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
 
 
 def _args_of_query(insert: Insert, args: Args) -> Args:
