@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from trilake.errors import InvalidArgumentError
 
@@ -12,6 +12,7 @@ MAX_FILES = 1000
 #: Most digits of a number that fits every integer type and store.
 _WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
 _SIGNED = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+_TRAVEL = re.compile(r"(?is)(?P<path>.+)@(?:v(?P<version>[0-9]+)|(?P<time>[0-9]{17}))/?")
 
 
 def flag(name: str, value: str | None, *, default: bool = False) -> bool:
@@ -64,6 +65,30 @@ def stated_version(value: object) -> int:
         help="pass an integer",
         condition="DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE",
     )
+
+
+class Travel(NamedTuple):
+    """The version, or the time without a zone, that a path names."""
+
+    version: int | None = None
+    time: str | None = None
+
+
+def split_travel(path: str) -> tuple[str, Travel] | None:
+    """Split a path from a suffix ``@v3``, or ``@yyyyMMddHHmmssSSS``; ``None`` for a path without one.
+
+    >>> split_travel("/lake/t@v3"), split_travel("/lake/t")
+    (('/lake/t', Travel(version=3, time=None)), None)
+    >>> split_travel("/lake/t@20240131235959123")[1].time
+    '2024-01-31 23:59:59.123'
+    """
+    match = _TRAVEL.fullmatch(path)
+    if match is None:
+        return None
+    if match["version"] is not None:
+        return match["path"], Travel(version=int(match["version"]))
+    t = match["time"]
+    return match["path"], Travel(time=f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
 
 
 def starting_version(value: str | None) -> int | Literal["latest"] | None:

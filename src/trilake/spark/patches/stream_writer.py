@@ -372,7 +372,7 @@ def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, st
 
 def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
     versions = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
-    if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options)).is_travel:
+    if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options))[1] is not None:
         versions.append(f"the version in {fspath(place)}")
     if versions:
         raise analysis_error(

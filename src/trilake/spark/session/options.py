@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from trilake.common.option_values import whole_number
+from trilake.common.option_values import Travel, flag, whole_number
 from trilake.common.spark_options import has_no_effect, warn_ignored
 from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import DeltaLog
@@ -61,10 +61,7 @@ class Options:
 
     def flag(self, name: str) -> bool:
         """A boolean option; raises ``InvalidArgumentError`` for other values."""
-        value = self.values.get(name, "false").lower()
-        if value not in ("true", "false"):
-            raise InvalidArgumentError(f"option {name} must be true or false, got {value!r}")
-        return value == "true"
+        return flag(name, self.values.get(name))
 
     def integer(self, name: str) -> int | None:
         """An integer option; raises ``InvalidArgumentError`` for other values."""
@@ -102,14 +99,24 @@ def table_path(options: Mapping[str, str]) -> str:
     return path
 
 
-@stating({None: "DELTA_ILLEGAL_OPTION"})
-def requested_version(log: DeltaLog, options: Options) -> int | None:
-    """The version from ``versionAsOf`` or ``timestampAsOf``; ``None`` for the newest."""
+@stating({None: "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"})
+def requested_version(
+    log: DeltaLog, options: Options, in_path: Travel | None = None, to_ms: Callable[[str], int] = timestamp_ms
+) -> int | None:
+    """The version that options or a path name; ``None`` for the newest.  ``to_ms`` parses a timestamp.  Raises
+    ``InvalidArgumentError`` if both name one, and ``VersionNotFoundError``, also for a timestamp after the last
+    commit."""
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")
-    if timestamp is not None:
-        return log.version_at(timestamp_ms(timestamp), reached=True)
-    return options.integer("versionAsOf")
+    if in_path is not None and (timestamp is not None or options.get("versionAsOf") is not None):
+        raise InvalidArgumentError(
+            "the path and an option both name a version",
+            help="leave one of them out",
+            file=log.store.uri,
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
+        )
+    travel = in_path or Travel(options.integer("versionAsOf"), timestamp)
+    return travel.version if travel.time is None else log.version_at(to_ms(travel.time), reached=True)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trilake.common.option_values import Travel, split_travel
 from trilake.common.recent import Recent
 from trilake.common.text import quote_name, quote_parts
 from trilake.delta.log.log import DeltaLog
@@ -17,7 +17,6 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.literals import literal, with_values
-from trilake.sql.parser.paths import version_behind
 from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -91,7 +90,7 @@ class Place:
 
     format: str
     path: str
-    at: str | None = None
+    at: Travel | None = None
 
     @property
     def shown(self) -> str:
@@ -110,11 +109,7 @@ class Place:
         if self.at is not None:
             if version is not None or timestamp is not None:
                 raise InvalidArgumentError(f"{self.shown} names two versions", help="leave one of them out")
-            if self.at[:1] in "vV":
-                version = int(self.at[1:])
-            else:
-                moment = dt.datetime.strptime(f"{self.at}000", "%Y%m%d%H%M%S%f").replace(tzinfo=dt.UTC)
-                timestamp = moment.isoformat()
+            version, timestamp = self.at
         if version is None and timestamp is None and self.has_log:
             try:
                 return _tables.open(self.path, context.options)
@@ -171,7 +166,7 @@ def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = Fals
         format, path = "", parts[0]
     else:
         return None
-    at, exists = version_behind(path), not format and os.path.exists(path)
+    at, exists = split_travel(path), not format and os.path.exists(path)
     if not format and "/" not in path and not (quoted and (exists or (at and os.path.exists(at[0])))):
         return None
     whole = Place(format, path)

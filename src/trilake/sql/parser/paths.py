@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
 from trilake.table.registry import format_of_provider
-
-_AT = re.compile(r"^(.*)@(v\d+|\d{17})$", re.DOTALL | re.IGNORECASE)
 
 
 def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
@@ -50,13 +46,3 @@ def parquet_path(parts: tuple[str, ...]) -> str | None:
     ('/lake/files', None)
     """
     return parts[1] if len(parts) == 2 and parts[0].lower() == "parquet" and "/" in parts[1] else None
-
-
-def version_behind(path: str) -> tuple[str, str] | None:
-    """Split a path and the version after it: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
-
-    >>> version_behind("/lake/t@v3"), version_behind("/lake/t")
-    (('/lake/t', 'v3'), None)
-    """
-    match = _AT.match(path)
-    return None if match is None else (match[1], match[2])

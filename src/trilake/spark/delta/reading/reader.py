@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.option_values import Travel, split_travel
 from trilake.common.text import quote_name
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
@@ -34,7 +34,7 @@ from trilake.delta.scan.changes import (
 )
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TableNotFoundError, masked, stating
+from trilake.errors import InvalidArgumentError, TableNotFoundError, masked
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.reading.read import files_obstacle, read_dataframe
 from trilake.spark.delta.settings import FEED_BEYOND
@@ -44,7 +44,7 @@ from trilake.spark.scan.frame_tables import RowCount, note, noted
 from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.scan import NativeFiles, native_frame
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.options import Options, change_range
+from trilake.spark.session.options import Options, change_range, requested_version
 from trilake.spark.session.schemas import requested_schema, to_spark
 from trilake.spark.session.settings import session_flag, time_ms
 from trilake.spark.session.sources.python_source import source_frame
@@ -52,69 +52,30 @@ from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.location import explained
 
-_IN_PATH = re.compile(r"(?s)(?P<path>.+)@(?:v(?P<version>\d+)|(?P<time>\d{17}))/?")
 
-
-@dataclass(frozen=True)
-class Place:
-    """A table's path without its suffix, and the version or time that the suffix names, if any."""
-
-    path: str
-    version: int | None = None
-    time: str | None = None
-
-    @property
-    def is_travel(self) -> bool:
-        return self.version is not None or self.time is not None
-
-
-def split_place(path: str, store: Mapping[str, str]) -> Place:
-    """Split a path from its suffix.  A path that exists has no suffix, whatever it looks like.
+def split_place(path: str, store: Mapping[str, str]) -> tuple[str, Travel | None]:
+    """A table's path without its suffix, and what the suffix names, if any.  A path that exists has no suffix, whatever
+    it looks like.
 
     >>> split_place("/no/such/table@v12", {})
-    Place(path='/no/such/table', version=12, time=None)
-    >>> split_place("/no/such/table@20240131235959123", {}).time
-    '2024-01-31T23:59:59.123'
+    ('/no/such/table', Travel(version=12, time=None))
     """
-    match = _IN_PATH.fullmatch(path)
-    if match is None or os.path.exists(path) or DeltaLog(open_store(path, dict(store)), spark_engine()).exists():
-        return Place(path)
-    if match["version"] is not None:
-        return Place(match["path"], version=int(match["version"]))
-    t = match["time"]
-    return Place(match["path"], time=f"{t[:4]}-{t[4:6]}-{t[6:8]}T{t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
-
-
-@stating({None: "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"})
-def version_of(log: DeltaLog, options: Options, place: Place, to_ms: Callable[[str], int]) -> int | None:
-    """The version that options or a path name; ``None`` for the newest.  ``to_ms`` parses a timestamp.  Raises
-    ``InvalidArgumentError`` if both name one, and ``VersionNotFoundError``, also for a timestamp after the last
-    commit."""
-    options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
-    timestamp = options.get("timestampAsOf")
-    if place.is_travel and (timestamp is not None or options.get("versionAsOf") is not None):
-        raise InvalidArgumentError(
-            "the path and an option both name a version",
-            help="leave one of them out",
-            file=log.store.uri,
-            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
-        )
-    time = place.time or timestamp
-    if time is not None:
-        return log.version_at(to_ms(time), reached=True)
-    return options.integer("versionAsOf") if place.version is None else place.version
+    split = split_travel(path)
+    if split is None or os.path.exists(path) or DeltaLog(open_store(path, dict(store)), spark_engine()).exists():
+        return path, None
+    return split
 
 
 def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The DataFrame of ``spark.read.format("delta").options(...).schema(...).load(path)``.  A suffix ``@v3`` or
     ``@20240131120000000`` of the path names a version."""
     read_options = Options(options, READ_OPTIONS, reading=True)
-    place = split_place(path, read_options.store)
-    store = open_store(place.path, dict(read_options.store))
+    path, in_path = split_place(path, read_options.store)
+    store = open_store(path, dict(read_options.store))
     log = DeltaLog(store, spark_engine())
     newest: ReadVersion | None = None
     if reads_feed(read_options):
-        if place.is_travel or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
+        if in_path is not None or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
             raise InvalidArgumentError(
                 "a change feed cannot be read at a single version",
                 help="pass startingVersion and endingVersion",
@@ -143,7 +104,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 condition="DELTA_PATH_DOES_NOT_EXIST",
             )
             raise explained(missing, store)
-        version = version_of(log, read_options, place, partial(time_ms, spark))
+        version = requested_version(log, read_options, in_path, partial(time_ms, spark))
         at = version_to_read(store.uri) if version is None else version
         table = ArrowDeltaTable(store, spark_engine(), version=at)
         where, store_options = read_options.get("filter"), read_options.store

@@ -68,11 +68,8 @@ def _travel(session: SqlSession, target: Target, version: int | None, ms: int | 
             help="leave one of them out",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
         )
-    if target.at[:1] in "vV":
-        return int(target.at[1:]), None
-    t = target.at  # yyyyMMddHHmmssSSS
-    time = f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}"
-    return None, session_time_ms(session.spark, time)
+    time = target.at.time
+    return target.at.version, None if time is None else session_time_ms(session.spark, time)
 
 
 def _opened(session: SqlSession, target: Target, version: int | None, ms: int | None) -> tuple[DeltaLog, int | None]:
@@ -172,5 +169,5 @@ def is_cached(session: SqlSession, target: Target) -> bool:
 
 def _key(target: Target) -> tuple[str, ...]:
     if target.entry is None:
-        return target.format, target.path, target.at or ""
+        return target.format, target.path, str(target.at)
     return target.entry.database.lower(), target.entry.table.lower()

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from trilake.common.option_values import Travel, split_travel
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.scan import read_schema
@@ -19,7 +20,7 @@ from trilake.spark.delta.names.entries import Entry, permanent_entry
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.candidates import candidates
-from trilake.sql.parser.paths import bare_path, named_path, version_behind
+from trilake.sql.parser.paths import bare_path, named_path
 from trilake.sql.parser.projections import parse_projection
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import PRIVATE, Query, SqlSession, TempView
@@ -33,14 +34,13 @@ _MOST_VIEWS = 64
 
 @dataclass(frozen=True)
 class Target:
-    """A trilake table: format, path, its entry in the catalog, if any, and a version.  ``at`` is the version after the
-    path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``."""
+    """A trilake table: format, path, its entry in the catalog, if any, and the version or time after the path."""
 
     parts: tuple[str, ...]
     format: str
     path: str
     entry: Entry | None = None
-    at: str | None = None
+    at: Travel | None = None
     #: The session's settings for the store: credentials, endpoints.
     options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -197,7 +197,7 @@ def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
 
 
 def _at(session: SqlSession, parts: tuple[str, ...], format: str, path: str) -> Target:
-    at = version_behind(path)
+    at = split_travel(path)
     whole = Target(parts, format, path, options=session.options(path))
     if at is not None and not exists(whole):
         return Target(parts, format, at[0], at=at[1], options=whole.options)
