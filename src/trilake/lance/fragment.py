@@ -232,7 +232,7 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
         if fragment is None:
             if fragment_id is None:
                 raise InvalidArgumentError("pass either fragment or fragment_id")
-            fragment = dataset.snapshot.reader_of(fragment_id)
+            fragment = dataset.snapshot.by_id.get(fragment_id)
         if fragment is None:
             raise InvalidArgumentError(f"fragment {fragment_id} does not exist", file=dataset.uri)
         self._fragment = fragment

@@ -38,9 +38,7 @@ def mark_all(snapshot: Snapshot, offsets: dict[int, Rows]) -> tuple[tuple[Fragme
     for fragment_id, rows in offsets.items():
         if not len(rows):
             continue
-        reader = snapshot.reader_of(fragment_id)
-        assert reader is not None
-        fragment = mark(snapshot, reader, rows)
+        fragment = mark(snapshot, snapshot.by_id[fragment_id], rows)
         if fragment is None:
             removed.append(fragment_id)
         else:

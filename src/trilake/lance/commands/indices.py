@@ -129,7 +129,7 @@ def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
     kind = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
     if kind in ("", "Vector"):
         with suppress(CorruptFileError):  # describe a damaged index by its manifest entry
-            opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
+            opened = snapshot.indices.any(index)
             kind = kind if opened is None else opened.kind
     if kind == "Vector" and index.details is not None:
         details = Details.parse(index.details.value)

@@ -141,7 +141,7 @@ def planned(
     if not (what.update or what.insert):  # only the keys matter
         source = source.select([i for i, name in enumerate(source.schema.names) if name in what.on])
     rows = _conformed(snapshot, source, what.on)
-    partial = {f.name: f.type for f in source.schema if _lacks_fields(f.type, rows.schema.field(f.name).type)}
+    partial = {f.name: f.type for f in source.schema if field_problem(f.type, rows.schema.field(f.name).type, "")}
     by_columns = _rewrites_columns(snapshot, what, rows, partial)
     matches = _match(snapshot, what, rows, in_place=by_columns)
     new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
@@ -227,8 +227,7 @@ def _with_new_columns(
     done: list[ColumnUpdate] = []
     updates = updates.append_column(ROW_ADDRESS, pa.array(addresses))
     for id, at, _ in by_fragment(addresses):
-        reader = snapshot.reader_of(id)
-        assert reader is not None
+        reader = snapshot.by_id[id]
         one = update_columns(snapshot, reader, updates.take(pa.array(at)), ROW_ADDRESS, nulls=nulls)
         before = {file.path for file in reader.fragment.files}
         written.append(replace(one.fragment, files=tuple(f for f in one.fragment.files if f.path not in before)))
@@ -254,10 +253,6 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
         raise RowsDoNotFitError(
             f"the source's columns cannot be cast to the dataset's types: {e}", help="cast them before the merge"
         ) from e
-
-
-def _lacks_fields(given: pa.DataType, wanted: pa.DataType) -> bool:
-    return field_problem(given, wanted, "") is not None
 
 
 def _kept(old: pa.Array, new: pa.Array, given: pa.DataType, path: str) -> pa.Array:

@@ -569,7 +569,7 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """Return the fragment with the id ``fragment_id``, or ``None``."""
-        reader = self.snapshot.reader_of(fragment_id)
+        reader = self.snapshot.by_id.get(fragment_id)
         return None if reader is None else LanceFragment(self, None, fragment=reader)
 
     # --- methods of the parts ----------------------------------------------------------------------------------------

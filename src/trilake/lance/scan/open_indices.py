@@ -70,6 +70,10 @@ class OpenIndices:
         index: ScalarIndex | None = self._opened(scalar_kind(entry), entry)
         return index
 
+    def any(self, entry: IndexMetadata) -> VectorIndex | ScalarIndex | None:
+        """Open an index of any kind; see :meth:`vector` and :meth:`scalar`."""
+        return self.vector(entry) or self.scalar(entry)
+
     def _opened(self, kind: Any, entry: IndexMetadata) -> Any:
         key = f"{kind.__name__} {entry.uuid}"
         if key in self._unknown:

@@ -112,11 +112,9 @@ class Snapshot:
         return ranked
 
     @cached_property
-    def _by_id(self) -> dict[int, FragmentReader]:
+    def by_id(self) -> dict[int, FragmentReader]:
+        """The readers by the ids of their fragments."""
         return {reader.fragment.id: reader for reader in self.readers}
-
-    def reader_of(self, fragment_id: int) -> FragmentReader | None:
-        return self._by_id.get(fragment_id)
 
     # --- scanning ----------------------------------------------------------------------------------------------------
 
@@ -232,7 +230,7 @@ class Snapshot:
 
     def _reader_of_live(self, fragment_id: int, offsets: Rows) -> FragmentReader:
         """Return the reader of a fragment.  Raises ``UnknownRowError`` unless all of these rows are live."""
-        reader = self._by_id.get(fragment_id)
+        reader = self.by_id.get(fragment_id)
         if reader is None or not reader.is_live(offsets).all():
             raise UnknownRowError("a row id does not exist in this version", file=self.store.uri)
         return reader
@@ -271,7 +269,7 @@ class Snapshot:
             return tuple(fragments)
         ids, created, updated = ([np.empty(0, np.uint64)] for _ in range(3))
         for fragment_id, offsets in rows:
-            reader = self._by_id[fragment_id]
+            reader = self.by_id[fragment_id]
             ids.append(reader.ids_of(offsets))
             created.append(reader.created[offsets])
             updated += [reader.updated[offsets]] if unchanged else []
@@ -300,7 +298,7 @@ class Snapshot:
         """Whether the row at each address is live."""
         live = np.zeros(len(places), bool)
         for fragment_id, at, offsets in by_fragment(places):
-            reader = self._by_id.get(fragment_id)
+            reader = self.by_id.get(fragment_id)
             if reader is not None:
                 live[at] = reader.is_live(offsets)
         return live
@@ -319,7 +317,7 @@ class Snapshot:
     def stable_ids(self, places: Ids) -> Ids:
         """Convert the addresses of an index to sorted stable ids."""
         self.check_indexed(places, by_address=True)
-        ids = [self._by_id[id].ids_of(offsets) for id, _, offsets in by_fragment(places) if id in self._by_id]
+        ids = [self.by_id[id].ids_of(offsets) for id, _, offsets in by_fragment(places) if id in self.by_id]
         return np.unique(np.concatenate([np.empty(0, np.uint64), *ids]))
 
     def check_indexed(self, ids: Ids, *, by_address: bool = False) -> None:
@@ -330,7 +328,7 @@ class Snapshot:
         if self.manifest.has_stable_row_ids and not by_address:
             return  # ids of removed rows are not recorded elsewhere
         for number, _, offsets in by_fragment(ids):
-            reader, last = self._by_id.get(number), int(offsets.max())
+            reader, last = self.by_id.get(number), int(offsets.max())
             if number > self.manifest.max_fragment_id or (reader is not None and last >= reader.physical_rows):
                 raise CorruptFileError(
                     f"an index refers to row {last} of fragment {number}, which does not exist",

@@ -9,14 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.errors import MissingFileError, TrilakeError, UnsupportedProtocolError
+from trilake.errors import TrilakeError
 from trilake.lance.file.types import is_variable
 from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_pq_index import VectorIndex
-from trilake.lance.index.scalar import ScalarIndex
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, split
-from trilake.lance.scan.open_indices import scalar_kind
 from trilake.lance.verify.context import LanceContext
 from trilake.lance.versions.manifest import IndexMetadata
 from trilake.table.checksum import checksum
@@ -58,25 +56,15 @@ def present(table: LanceContext) -> Generator[Finding, None, int]:
     return len(table.manifest.indices)
 
 
-def _opened(table: LanceContext, entry: IndexMetadata) -> ScalarIndex | VectorIndex | None:
-    """Open an index; ``None`` for an unknown kind.  Raises ``CorruptFileError``."""
-    for kind in (scalar_kind(entry), VectorIndex):
-        try:
-            return kind.open(*table.snapshot.bases.index_folder(entry))
-        except (MissingFileError, UnsupportedProtocolError):
-            continue
-    return None
-
-
 def readable(table: LanceContext) -> Generator[Finding, None, int]:
     """Every index is readable and matches its checksums."""
     for entry in table.manifest.indices:
         try:
-            index = _opened(table, entry)
+            index = table.snapshot.indices.any(entry)
             if isinstance(index, BTreeIndex | BitmapIndex):
                 index.read()
             elif isinstance(index, VectorIndex):
-                for number in range(len(index.statistics()["partitions"])):
+                for number in range(len(index.centroids)):
                     index.partition(number)
         except (TrilakeError, OSError, ValueError) as e:
             yield _finding(table, "unreadable", unreadable("", e).message, entry)
@@ -92,14 +80,13 @@ def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
         if entry.fragment_bitmap is None or not set(entry.fields) <= set(table.manifest.schema.field_ids):
             continue
         try:
-            index = _opened(table, entry)
+            index = table.snapshot.indices.any(entry)
             wrong = None
             if isinstance(index, BTreeIndex | BitmapIndex) and not index.answers_items:
                 wrong = _values_differ(table, entry, index.read(), has_nulls=index.has_nulls)
             elif isinstance(index, VectorIndex):
-                count = len(index.statistics()["partitions"])
-                ids = np.concatenate([np.empty(0, np.uint64), *(index.partition(i)[1] for i in range(count))])
-                wrong = _ids_differ(table, entry, ids)
+                ids = [index.partition(number)[1] for number in range(len(index.centroids))]
+                wrong = _ids_differ(table, entry, np.concatenate(ids))
         except (TrilakeError, OSError, ValueError):
             continue  # reported by another check
         if wrong is not None:

@@ -189,9 +189,7 @@ def _encode(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, mode
         current = place.open()
         parts = []
         for id, start, stop in ranges:
-            reader = current.reader_of(id)
-            assert reader is not None
-            parts.append(encoded_rows(current, column, model, reader, start, stop))
+            parts.append(encoded_rows(current, column, model, current.by_id[id], start, stop))
         partition, codes, ids = (np.concatenate([p[i] for p in parts]) for i in range(3))
         part = f"_indices/{uuid}/part-{number}"
         rows = ivf_pq.by_partition(model, partition, codes, ids)

@@ -220,8 +220,7 @@ def _change_fragment(
     snapshot: Snapshot, id: int, where: str | None, updates: dict[str, str] | None, options: WriteOptions
 ) -> ChangedFragment:
     """Mark the matching rows of one fragment as deleted, and write their new versions for an update."""
-    reader = snapshot.reader_of(id)
-    assert reader is not None
+    reader = snapshot.by_id[id]
     new: list[Fragment] = []
     if updates is None:
         rows = snapshot.matching(snapshot.filter(where), reader)

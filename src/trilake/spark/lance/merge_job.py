@@ -178,8 +178,7 @@ def _mark_rows(
         current, changes = place.open(), []
         fragments = (unique >> np.uint64(32)).astype(np.int64)
         for id in np.unique(fragments).tolist():
-            reader = current.reader_of(id)
-            assert reader is not None
+            reader = current.by_id[id]
             rows = (unique[fragments == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
             marked = mark(current, reader, rows)
             changes.append(ChangedFragment(id, len(rows), marked))
