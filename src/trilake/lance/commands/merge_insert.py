@@ -26,6 +26,7 @@ from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import OptionError, RowsDoNotFitError
+from trilake.lance.file.extensions import restore_table
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, by_fragment, one_array, split
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.parse_sql import filter_of
@@ -248,7 +249,9 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
     for f in fields:
         check_fields(source.schema.field(f.name).type, f, fill=fill)
     try:
-        return source.select([f.name for f in fields]).cast(pa.schema([f.with_nullable(True) for f in fields]))
+        # Another library may have registered its own class of the same extension type.
+        source = restore_table(source.select([f.name for f in fields]))
+        return source.cast(pa.schema([f.with_nullable(True) for f in fields]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
         raise RowsDoNotFitError(
             f"the source's columns cannot be cast to the dataset's types: {e}", help="cast them before the merge"

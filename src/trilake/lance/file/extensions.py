@@ -76,6 +76,11 @@ def restore_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(_Exported(batch))
 
 
+def restore_table(table: pa.Table) -> pa.Table:
+    """Restore the extension types that Arrow has registered."""
+    return pa.Table.from_batches(map(restore_batch, table.to_batches()), restore_schema(table.schema))
+
+
 def storage_array(array: pa.Array) -> pa.Array:
     """Return the storage of an extension array, and other arrays unchanged."""
     while isinstance(array, pa.ExtensionArray):
