@@ -36,7 +36,7 @@ from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import TrilakeError, WriteFailedError
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.reading.read import files_obstacle
-from trilake.spark.delta.stream import DeltaStreamReader, StreamPartition
+from trilake.spark.delta.stream import DeltaStreamReader
 from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.scan import native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
@@ -176,7 +176,7 @@ def _few_rows(
         return None
     batches: list[pa.RecordBatch] = []
     size = 0
-    for batch in reader.read(StreamPartition(list(tasks), plan)):
+    for batch in reader.rows_of(tasks, plan):
         batches.append(batch)
         size += batch.nbytes
         if size > MOST_BYTES:

@@ -11,7 +11,6 @@ imported late (tests/house/test_laziness.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -37,7 +36,7 @@ from trilake.spark.session.options import (
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import stream_reader, stream_writer
-from trilake.spark.session.sources.rows_source import as_declared, pack_files
+from trilake.spark.session.sources.rows_source import Piece, as_declared, pack_files
 from trilake.storage import open_store
 
 #: The range of a change data feed.
@@ -158,16 +157,9 @@ def reads_feed(options: Options) -> bool:
     return options.flag("readChangeFeed") or options.flag("readChangeData")
 
 
-@dataclass
-class FilePartition(api.InputPartition):
-    """Files that one task reads."""
-
-    tasks: Sequence[FileTask | ChangeFeedTask]
-
-
-def pack(tasks: Sequence[FileTask | ChangeFeedTask]) -> list[FilePartition]:
+def pack(tasks: Sequence[FileTask | ChangeFeedTask]) -> list[Piece]:
     """Files in partitions of about equal size."""
-    return [FilePartition(p) for p in pack_files(tasks, task_size)] or [FilePartition([])]
+    return [Piece(p) for p in pack_files(tasks, task_size)] or [Piece([])]
 
 
 class _FileReader(api.DataSourceReader):
@@ -184,7 +176,7 @@ class _FileReader(api.DataSourceReader):
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         store = open_store(self.path, self.store)
-        for task in cast(FilePartition, partition).tasks:
+        for task in cast(Piece, partition).what:
             for batch in read_of(task)(store, task, self.plan):
                 known = set(self.columns) <= set(batch.schema.names)
                 yield as_declared(batch.select(self.columns) if known else batch, self.declared)

@@ -29,7 +29,7 @@ from trilake.errors import MissingFileError
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources import api
-from trilake.spark.session.sources.rows_source import as_declared, pack_files
+from trilake.spark.session.sources.rows_source import Piece, as_declared, pack_files
 from trilake.storage import open_store
 
 #: Options that limit a batch.
@@ -44,14 +44,6 @@ class Analysed:
 
     metadata: Metadata
     version: int
-
-
-@dataclass
-class StreamPartition(api.InputPartition):
-    """The files that one task reads, and the plan for reading them."""
-
-    tasks: Sequence[FileTask | ChangeFeedTask]
-    plan: ReadPlan
 
 
 class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
@@ -116,14 +108,17 @@ class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
         batch = self.stream.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [StreamPartition(tasks, batch.plan) for tasks in pack_files(batch.tasks, task_size)]
+        return [Piece((tasks, batch.plan)) for tasks in pack_files(batch.tasks, task_size)]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        part = cast(StreamPartition, partition)
+        return self.rows_of(*cast(Piece, partition).what)
+
+    def rows_of(self, tasks: Sequence[FileTask | ChangeFeedTask], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+        """The rows of some files, with the declared columns."""
         store = open_store(self.path, self.store)
-        for task in part.tasks:
+        for task in tasks:
             try:
-                for batch in read_of(task)(store, task, part.plan):
+                for batch in read_of(task)(store, task, plan):
                     yield as_declared(_arranged(batch, self.declared), self.declared)
             except MissingFileError as e:
                 self._missing(e)

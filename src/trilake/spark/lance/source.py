@@ -41,7 +41,7 @@ from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Option
 from trilake.spark.session.schemas import arrow_columns, from_spark, new_columns
 from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import stream_reader, stream_writer
-from trilake.spark.session.sources.rows_source import RowsReader, as_declared, rows_schema
+from trilake.spark.session.sources.rows_source import Piece, RowsReader, as_declared, rows_schema
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 
@@ -336,14 +336,6 @@ LANCE_STREAM_OPTIONS = (
 )
 
 
-@dataclass
-class StreamFragment(api.InputPartition):
-    """The fragment that one task reads, with the columns of its version."""
-
-    fragment: Fragment
-    stored: LanceSchema
-
-
 class LanceStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
     """Reads a dataset as a stream; ``analysed`` is the dataset at the time when Spark read its columns."""
 
@@ -387,14 +379,14 @@ class LanceStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
         batch = self._stream.batch(LanceOffset.from_json(start), LanceOffset.from_json(end))
-        return [StreamFragment(fragment, schema) for fragment, schema in batch]
+        return [Piece(each) for each in batch]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        part = cast(StreamFragment, partition)
-        view = View(part.stored)
+        fragment, stored = cast(Piece, partition).what  # the columns are those of its version
+        view = View(stored)
         columns = stored_names(view.schema, self.declared.names, self.path)
         plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
-        reader = FragmentReader(open_store(self.path, self.store), part.fragment, part.stored)
+        reader = FragmentReader(open_store(self.path, self.store), fragment, stored)
         for batch in scan(plan, [reader], threads=1):
             renamed = batch.select(columns).rename_columns(self.declared.names)
             yield ml_vectors.vectors_in(as_declared(renamed, self.declared), self.ml)
