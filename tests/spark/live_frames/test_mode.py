@@ -45,7 +45,7 @@ def test_setting_pins_frames(session: SparkSession, conf: Callable[[str, str], N
     append(table, 4)
     assert (before.count(), pinned.count(), after.count()) == (4, 2, 4)
     conf(frames.FRAMES, "never")
-    with pytest.raises(InvalidArgumentError, match="must be follow or pinned, got never"):
+    with pytest.raises(InvalidArgumentError, match="must be follow or pinned, got 'never'"):
         session.read.format("delta").load(table)
 
 

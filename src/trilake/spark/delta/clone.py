@@ -20,7 +20,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.maintenance import check_bool, check_properties, check_string, many_runner
+from trilake.spark.delta.maintenance import check_is, check_properties, many_runner
 from trilake.spark.delta.names.catalogue import (
     default_location,
     existing_delta_table,
@@ -60,9 +60,9 @@ def clone_table(
     """Clone a table and return the location of the target.  ``target`` is a path, ``delta.`/path```, or a name in the
     catalog, which is created if it does not exist.  Raises ``ValueError``, as delta-spark does, for arguments of other
     types."""
-    check_string(target, "target")
-    check_bool(shallow, "isShallow")
-    check_bool(replace, "replace")
+    check_is(str, target, "target")
+    check_is(bool, shallow, "isShallow")
+    check_is(bool, replace, "replace")
     check_properties(properties)
     path, name, managed = clone_place(spark, target)
     source = log.snapshot(version)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from trilake.delta.commands.maintenance.restore import restore
+from trilake.delta.commands.maintenance.restore import METRICS, restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.symlink_manifest import format_path
@@ -76,16 +76,6 @@ def vacuum_table(
     return arrow_frame(spark, pa.table({"path": paths.cast(pa.string())}))
 
 
-_METRICS = (
-    "table_size_after_restore",
-    "num_of_files_after_restore",
-    "num_removed_files",
-    "num_restored_files",
-    "removed_files_size",
-    "restored_files_size",
-)
-
-
 def restore_table(
     spark: SparkSession, log: DeltaLog, *, version: int | None = None, timestamp: str | None = None
 ) -> DataFrame:
@@ -97,8 +87,8 @@ def restore_table(
         ignore_missing=session_flag(spark, IGNORE_MISSING, False),
         run=many_runner(spark, log.store, least=64),
     )
-    schema = T.StructType([T.StructField(n, T.LongType()) for n in _METRICS])
-    return spark.createDataFrame([tuple(getattr(result, n) for n in _METRICS)], schema)
+    schema = T.StructType([T.StructField(n, T.LongType()) for n in METRICS])
+    return spark.createDataFrame([tuple(getattr(result, n) for n in METRICS)], schema)
 
 
 def history_frame(spark: SparkSession, table: ArrowDeltaTable, limit: int | None) -> DataFrame:
@@ -127,22 +117,13 @@ def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame
     return arrow_frame(spark, table.cast(columns.to_arrow_schema()), to_spark(columns))
 
 
-def check_string(value: object, name: str) -> None:
-    """Raise ``ValueError``, as delta-spark does, unless ``value`` is a string."""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} needs to be a string but got '{type(value)}'.")
+_KINDS = {str: "a string", int: "an int", bool: "a boolean"}
 
 
-def check_int(value: object, name: str) -> None:
-    """Raise ``ValueError``, as delta-spark does, unless ``value`` is an integer."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} needs to be an int but got '{type(value)}'.")
-
-
-def check_bool(value: object, name: str) -> None:
-    """Raise ``ValueError``, as delta-spark does, unless ``value`` is true or false."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} needs to be a boolean but got '{type(value)}'.")
+def check_is(kind: type, value: object, name: str) -> None:
+    """Raise ``ValueError``, as delta-spark does, unless ``value`` is of this type: ``str``, ``int`` or ``bool``."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{name} needs to be {_KINDS[kind]} but got '{type(value)}'.")
 
 
 def check_properties(properties: Mapping[str, str] | None) -> None:
@@ -152,5 +133,5 @@ def check_properties(properties: Mapping[str, str] | None) -> None:
     if not isinstance(properties, Mapping):
         raise ValueError(f"properties needs to be a dict but got '{type(properties)}'.")
     for key, value in properties.items():
-        check_string(key, f"All property keys including {key}")
-        check_string(value, f"All property values including {value}")
+        check_is(str, key, f"All property keys including {key}")
+        check_is(str, value, f"All property values including {value}")

@@ -26,7 +26,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import SPARK_ERRORS, java_session
-from trilake.spark.session.settings import is_utc, session_flag
+from trilake.spark.session.settings import is_utc, session_choice, session_flag
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
@@ -304,22 +304,13 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
 
 def session_widening(spark: SparkSession) -> WideningMode:
     """Which types schema evolution widens in the session."""
-    value = str(spark.conf.get(WIDENING, "always")).lower()
-    for mode in get_args(WideningMode):
-        if value == mode:
-            return cast(WideningMode, mode)
-    raise InvalidArgumentError(
-        f"{WIDENING} must be {', '.join(get_args(WideningMode)[:-1])} or {get_args(WideningMode)[-1]}, got {value!r}",
-        setting=WIDENING,
-    )
+    return cast(WideningMode, session_choice(spark, WIDENING, get_args(WideningMode)))
 
 
 def overwrites_dynamically(spark: SparkSession) -> bool:
     """Whether an overwrite, by default, replaces only the partitions of its rows."""
-    value = str(spark.conf.get(OVERWRITE_MODE, "static")).lower()
-    if value not in ("static", "dynamic"):
-        raise InvalidArgumentError(f"{OVERWRITE_MODE} must be static or dynamic, got {value!r}")
-    return value == "dynamic" and session_flag(spark, DYNAMIC, True)
+    mode = session_choice(spark, OVERWRITE_MODE, ("static", "dynamic"))
+    return mode == "dynamic" and session_flag(spark, DYNAMIC, True)
 
 
 def is_ansi(spark: SparkSession) -> bool:

@@ -17,9 +17,7 @@ from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtoc
 from trilake.spark.delta.clone import clone_table, convert_table
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import (
-    check_bool,
-    check_int,
-    check_string,
+    check_is,
     detail_frame,
     history_frame,
     restore_table,
@@ -429,7 +427,7 @@ class DeltaTable:
         >>> table.toDF().count()
         3
         """
-        check_int(version, "version")
+        check_is(int, version, "version")
         return restore_table(self._spark, self._log(), version=version)
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
@@ -448,7 +446,7 @@ class DeltaTable:
         >>> table.toDF().count()
         1
         """
-        check_string(timestamp, "timestamp")
+        check_is(str, timestamp, "timestamp")
         return restore_table(self._spark, self._log(), timestamp=timestamp)
 
     def clone(
@@ -496,7 +494,7 @@ class DeltaTable:
         >>> DeltaTable.forPath(spark, "lake/cloned-at").cloneAtVersion(0, "lake/clone-at").toDF().collect()
         [Row(n=1)]
         """
-        check_int(version, "version")
+        check_is(int, version, "version")
         return self._clone(target, isShallow, replace, properties, version=version)
 
     def cloneAtTimestamp(
@@ -523,7 +521,7 @@ class DeltaTable:
         >>> table.cloneAtTimestamp(written, "lake/clone-time").toDF().count()
         1
         """
-        check_string(timestamp, "timestamp")
+        check_is(str, timestamp, "timestamp")
         version = self._log().version_at(session_time_ms(self._spark, timestamp), reached=True)
         return self._clone(target, isShallow, replace, properties, version=version)
 
@@ -613,7 +611,7 @@ class DeltaTable:
         >>> "deletionVectors" in table.detail().first().tableFeatures
         True
         """
-        check_string(featureName, "featureName")
+        check_is(str, featureName, "featureName")
         try:
             self._alter().add_feature(featureName)
         except UnsupportedProtocolError as e:
@@ -633,9 +631,9 @@ class DeltaTable:
         >>> table.history(1).select("operation").collect()
         [Row(operation='DROP FEATURE')]
         """
-        check_string(featureName, "featureName")
+        check_is(str, featureName, "featureName")
         if truncateHistory is not None:
-            check_bool(truncateHistory, "truncateHistory")
+            check_is(bool, truncateHistory, "truncateHistory")
         self._alter().drop_feature(featureName, truncate_history=bool(truncateHistory))
 
     def _alter(self) -> Alter:

@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, GroupedData, PandasCogroupedOps, SparkSession
 
-from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError
+from trilake.errors import TrilakeError, UnsupportedSparkError
 from trilake.spark.live_frames import connect
 from trilake.spark.live_frames.templates import (
     Slot,
@@ -56,6 +56,7 @@ from trilake.spark.session.bypass import bypass, is_bypassed
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import items_of, java_frame, java_of, query_execution, say_once
+from trilake.spark.session.settings import session_choice
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
 #: ``follow``, or ``pinned`` for frames that stay at the version at which they were read.
@@ -67,10 +68,7 @@ _probed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 def follow(spark: SparkSession) -> bool:
     """Whether DataFrames that are read now should follow their tables, and this Spark supports that.  Raises
     ``InvalidArgumentError`` for an invalid value of the setting."""
-    value = str(spark.conf.get(FRAMES, "follow")).lower()
-    if value not in ("follow", "pinned"):
-        raise InvalidArgumentError(f"{FRAMES} must be follow or pinned, got {value}")
-    if value == "pinned":
+    if session_choice(spark, FRAMES, ("follow", "pinned")) == "pinned":
         return False
     key = spark if is_connect(spark) else spark.sparkContext
     if key not in _probed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -117,10 +117,18 @@ def session_time_ms(spark: SparkSession, value: str) -> int:
 
 def session_flag(spark: SparkSession, name: str, default: bool) -> bool:
     """A boolean setting.  Raises ``InvalidArgumentError`` for any other value."""
-    value = str(spark.conf.get(name, str(default))).lower()
-    if value not in ("true", "false"):
-        raise InvalidArgumentError(f"{name} must be true or false, got {value!r}", setting=name)
-    return value == "true"
+    return session_choice(spark, name, ("true", "false"), default=str(default)) == "true"
+
+
+def session_choice(spark: SparkSession, name: str, choices: Sequence[str], *, default: str | None = None) -> str:
+    """A setting with one of some values, by default the first one.  Raises ``InvalidArgumentError`` for any other
+    value."""
+    value = str(spark.conf.get(name, default or choices[0]))
+    for choice in choices:
+        if value.lower() == choice.lower():
+            return choice
+    *others, last = choices
+    raise InvalidArgumentError(f"{name} must be {', '.join(others)} or {last}, got {value!r}", setting=name)
 
 
 def session_options(

@@ -13,7 +13,7 @@ from trilake.common.arguments import described
 from trilake.delta.commands.maintenance import convert
 from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
 from trilake.delta.commands.maintenance.convert_partitions import given_columns
-from trilake.delta.commands.maintenance.restore import fsck
+from trilake.delta.commands.maintenance.restore import METRICS, fsck
 from trilake.delta.commands.optimize.optimize import OptimizeResult
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
@@ -38,7 +38,7 @@ from trilake.sql.parser.maintenance import (
     parse_analyze,
     parse_maintenance,
 )
-from trilake.sql.parser.statements import RESTORE, kind, numbers
+from trilake.sql.parser.statements import kind, numbers
 from trilake.sql.upkeep import maintain
 from trilake.table.registry import format_named, format_of_provider
 
@@ -104,7 +104,7 @@ def _restore(table: ArrowDeltaTable, statement: Restore) -> pa.Table:
     else:
         assert statement.timestamp is not None
         result = table.restore(timestamp=_time(statement.timestamp))
-    return one_row(**numbers(result, RESTORE))
+    return one_row(**numbers(result, METRICS))
 
 
 def _time(expression: str) -> str:

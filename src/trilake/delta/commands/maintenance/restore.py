@@ -44,6 +44,13 @@ _NAMED = 100
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 
 
+#: The metrics that delta-spark returns.
+METRICS = (
+    *("table_size_after_restore", "num_of_files_after_restore", "num_removed_files", "num_restored_files"),
+    *("removed_files_size", "restored_files_size"),
+)
+
+
 @dataclass(frozen=True)
 class RestoreResult(Displayed):
     """What a restore did; sizes in bytes.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,12 +20,12 @@ from trilake.common.text import plural, quote_name
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import NO_WIDENING, AutomaticWidening
 from trilake.delta.rules.store_assignment import needs_no_cast
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, WriteFailedError
+from trilake.errors import SchemaMismatchError, TrilakeError, WriteFailedError
 from trilake.expr.nested import fields_problem
 from trilake.spark.delta.settings import CAST_AS_SESSION, is_ansi
 from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
-from trilake.spark.session.settings import session_flag
+from trilake.spark.session.settings import session_choice, session_flag
 from trilake.spark.session.type_tree import paired, with_parts
 
 Policy = Literal["ANSI", "LEGACY", "STRICT"]
@@ -52,10 +52,8 @@ class AssignmentRules:
     @classmethod
     def of(cls, spark: SparkSession) -> AssignmentRules:
         """The rules of INSERT.  Raises ``InvalidArgumentError`` for an invalid setting."""
-        policy = str(spark.conf.get(_POLICY, "ANSI")).upper()
-        if policy not in ("ANSI", "LEGACY", "STRICT"):
-            raise InvalidArgumentError(f"{_POLICY} must be ANSI, LEGACY or STRICT, got {policy!r}")
-        return cls(cast(Policy, policy), is_ansi(spark), is_case_sensitive(spark))
+        policy = cast(Policy, session_choice(spark, _POLICY, get_args(Policy)))
+        return cls(policy, is_ansi(spark), is_case_sensitive(spark))
 
     @classmethod
     def of_changes(cls, spark: SparkSession) -> AssignmentRules:
