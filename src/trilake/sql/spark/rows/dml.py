@@ -36,16 +36,7 @@ from trilake.sql.spark.session.frames import open_delta
 from trilake.sql.spark.session.problems import Local
 from trilake.sql.spark.session.relations import local_views, localized, query
 from trilake.sql.spark.session.session import SqlSession, counts, nothing
-from trilake.sql.spark.session.targets import Target, changeable_table, find_entry, full_parts, not_found, path_target
-
-
-def whole_names(session: SqlSession, parts: tuple[str, ...]) -> set[tuple[str, ...]]:
-    """The ways to write a table's name, in lower case."""
-    out = {tuple(p.lower() for p in parts)}
-    if path_target(session, parts) is None:
-        database, table = (p.lower() for p in full_parts(session, parts))
-        out |= {(database, table), ("spark_catalog", database, table)}
-    return out
+from trilake.sql.spark.session.targets import Target, changeable_table, find_entry, not_found, whole_names
 
 
 @dataclass(frozen=True)

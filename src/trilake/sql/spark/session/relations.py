@@ -33,7 +33,7 @@ from trilake.sql.spark.session.frames import changes_of, frame_of, moment_ms, st
 from trilake.sql.spark.session.jvm import alias_follows, pass_sample
 from trilake.sql.spark.session.problems import Local, WithMetadata, in_place
 from trilake.sql.spark.session.session import Query, SqlSession
-from trilake.sql.spark.session.targets import Target, View, full_parts, not_found, path_target, resolve
+from trilake.sql.spark.session.targets import Target, View, not_found, path_target, resolve, whole_names
 from trilake.table.registry import DEFAULT
 
 #: The table functions for a change data feed.
@@ -54,7 +54,7 @@ def localized(session: SqlSession, sql: str, args: Args = None, *, expression: b
     if not names_trilake_table(session, sql):
         return Local(Edited.of(sql, ()))
     head = "SELECT " if expression else ""
-    relations = _relations(session, head + sql)
+    relations = relations_of(session, head + sql)
     shift = len(head)
     out = Local(Edited.of(sql, ()))
     tokens = tokenize(sql)
@@ -128,12 +128,8 @@ def _enclosures(tokens: Sequence[Token]) -> list[int]:
     return out
 
 
-def relations_of(session: SqlSession, sql: str) -> list[tuple[str, ...]]:
-    """The names of the tables, views and functions that a query reads.  Raises ``ParseException``."""
-    return [r.parts for r in _relations(session, sql)]
-
-
-def _relations(session: SqlSession, sql: str) -> list[jvm.Relation]:
+def relations_of(session: SqlSession, sql: str) -> list[jvm.Relation]:
+    """The tables, views and functions that a query reads.  Raises ``ParseException``."""
     if session.classic:
         return list(jvm.relations(jvm.parse_plan(session.parser, sql)))
     from trilake.sql.spark.session.connect import relations  # late: needs sqlglot, which only Connect sessions do
@@ -226,11 +222,7 @@ def _qualified(
     session: SqlSession, sql: str, tokens: Sequence[Token], parts: tuple[str, ...], alias: str, relation_at: int
 ) -> list[Edit]:
     """Replace the table's full name before columns with its alias, as a private name has only one part."""
-    whole = [tuple(p.lower() for p in parts)]
-    if not (len(parts) == 2 and "/" in parts[1]):
-        database, table = (p.lower() for p in full_parts(session, parts))
-        whole += [(database, table), ("spark_catalog", database, table)]
-    prefixes = {w for w in whole if len(w) > 1}
+    prefixes = {w for w in whole_names(session, parts) if len(w) > 1}
     edits = []
     for at, names, cursor in names_in(sql, tokens):
         followed = cursor.is_symbol(".") and cursor.is_symbol("*", ahead=1)

@@ -232,6 +232,15 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
     return session.current_database, parts[-1]
 
 
+def whole_names(session: SqlSession, parts: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """The ways to write a table's name, in lower case."""
+    out = {tuple(p.lower() for p in parts)}
+    if named_path(parts) is None:
+        database, table = (p.lower() for p in full_parts(session, parts))
+        out |= {(database, table), (_CATALOG, database, table)}
+    return out
+
+
 def whole_table_of(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     """The trilake table of a name, or of a view that shows all of it; ``None`` for anything else.  Raises
     ``InvalidArgumentError`` for any other view."""

@@ -118,7 +118,9 @@ def _check_acyclic(session: SqlSession, parts: tuple[str, ...], sql: str, *, tem
     while waiting:
         below = waiting.pop()
         with in_namespace_of(session, below):
-            views = [v for v in (resolve(session, n) for n in relations_of(session, below.sql)) if isinstance(v, View)]
+            views = [
+                v for v in (resolve(session, r.parts) for r in relations_of(session, below.sql)) if isinstance(v, View)
+            ]
             for view in views:
                 other_identity = _identity(session, view.parts, temporary=view.temporary is not None)
                 if other_identity == identity:
