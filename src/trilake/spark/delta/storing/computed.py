@@ -66,13 +66,8 @@ def _judge(spark: SparkSession, inputs: DataFrame, field: StructField, sql: str)
             column=field.name,
             condition=condition_name,
         ) from e
-    if calls_of_users(spark, frame):
-        raise ExpressionError(
-            f"generated column {field.name} ({sql[:200]}) calls a function that is registered only in this session",
-            help="use only functions that every session has",
-            column=field.name,
-            condition="DELTA_UDF_IN_GENERATED_COLUMN",
-        )
+    what = f"generated column {field.name} ({sql[:200]})"
+    _reject_calls_of_users(spark, frame, what, column=field.name, condition="DELTA_UDF_IN_GENERATED_COLUMN")
 
 
 def judge_checks(spark: SparkSession, schema: StructType, checks: Iterable[tuple[str, str]]) -> None:
@@ -96,12 +91,16 @@ def judge_check(spark: SparkSession, schema: StructType, name: str, sql: str) ->
             constraint=name,
             condition="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
         )
-    if calls_of_users(spark, rows.where(F.expr(sql))):
+    frame = rows.where(F.expr(sql))
+    _reject_calls_of_users(spark, frame, what, constraint=name, condition="DELTA_UDF_IN_CHECK_CONSTRAINT")
+
+
+def _reject_calls_of_users(spark: SparkSession, frame: DataFrame, what: str, **context: str) -> None:
+    if calls_of_users(spark, frame):
         raise ExpressionError(
             f"{what} calls a function that is registered only in this session",
             help="use only functions that every session has",
-            constraint=name,
-            condition="DELTA_UDF_IN_CHECK_CONSTRAINT",
+            **context,
         )
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from itertools import count
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -69,7 +70,7 @@ class TableReads:
         with self._lock:
             self._watching.append(conditions_seen)
         try:
-            yield lambda: _together([self._of(conditions) for conditions in conditions_seen])
+            yield lambda: reduce(ReadSet.beside, (self._of(conditions) for conditions in conditions_seen), ReadSet())
         finally:
             with self._lock:
                 self._watching = [a for a in self._watching if a is not conditions_seen]
@@ -88,8 +89,8 @@ class OwnReads:
         """Yield a function that returns what the block read: the whole table if a scan has no record."""
         with ExitStack() as stack:
             reads = [stack.enter_context(n.watched()) for n in self.notes if n is not None]
-            unknown = [ReadSet(whole_table=True)] if None in self.notes else []
-            yield lambda: _together([*unknown, *(read() for read in reads)])
+            unknown = ReadSet(whole_table=None in self.notes)
+            yield lambda: reduce(ReadSet.beside, (read() for read in reads), unknown)
 
 
 def own_reads(frame: DataFrame, uri: str) -> OwnReads:
@@ -108,13 +109,6 @@ def own_reads(frame: DataFrame, uri: str) -> OwnReads:
     versions = [version if notes is None else notes.version for version, notes in scans]
     complete = (notes if notes is not None and notes.complete else None for _, notes in scans)
     return OwnReads(min(versions, default=None), tuple(complete))
-
-
-def _together(parts: Sequence[ReadSet]) -> ReadSet:
-    out = ReadSet()
-    for part in parts:
-        out = out.beside(part)
-    return out
 
 
 @contextmanager
