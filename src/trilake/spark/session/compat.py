@@ -72,6 +72,13 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def analysed_frame(df: DataFrame) -> DataFrame:
+    """The DataFrame, analysed now; over Spark Connect, the server would analyse it with its first use."""
+    if is_connect(df.sparkSession):
+        _ = df.schema
+    return df
+
+
 def all_settings(spark: SparkSession) -> dict[str, str]:
     """The settings of the session, in one call to the JVM or server."""
     get_all: Any = getattr(spark.conf, "getAll", None)
