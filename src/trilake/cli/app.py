@@ -23,7 +23,6 @@ from typer.exceptions import TyperException
 
 from trilake.cli import maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
-from trilake.cli.options import on_table
 from trilake.cli.output import debugging, output, printable_lines
 from trilake.common.text import printable
 from trilake.common.version import __version__
@@ -184,7 +183,7 @@ def application() -> typer.Typer:
     }
     for panel, functions in panels.items():
         for function in functions:
-            app.command(cls=Command, rich_help_panel=panel)(on_table(function))
+            app.command(cls=Command, rich_help_panel=panel)(function)
     return app
 
 

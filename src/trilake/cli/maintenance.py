@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trilake.cli.exits import Exit, in_options
-from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri, Version, key_values, upkeep_of
+from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri, Version, key_values, opened, upkeep_of
 from trilake.cli.output import ask, must_be_able_to_ask, output, printable_lines
 from trilake.common.text import format_size, plural, printable
 from trilake.errors import InvalidArgumentError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from trilake.table.findings import Findings, Repairs
-    from trilake.table.table import Table
 
 
 Depth = Annotated[
@@ -105,7 +104,7 @@ def _for_people(result: object) -> str:
 
 
 def optimize(
-    newest: Table,
+    uri: Uri,
     where: Annotated[
         str | None, typer.Option("--where", "-w", metavar="SQL", help="Only partitions that match.")
     ] = None,
@@ -121,6 +120,8 @@ def optimize(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Recluster all files.")] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Rewrite files with deleted rows or dropped columns.")] = False,
+    format: Format = None,
+    option: StorageOptions = None,
     spark: Spark = False,
     json: Json = False,
 ) -> None:
@@ -138,6 +139,7 @@ def optimize(
 
         return OptimizeRunner(spark)
 
+    table = opened(uri, format, options=option)
     options = OptimizeOptions(
         where=where,
         zorder_by=tuple(zorder_by or ()),
@@ -147,14 +149,14 @@ def optimize(
         purge=purge,
         on_spark=on_spark if spark else None,
     )
-    facts = upkeep_of(newest).optimize(newest, options)
+    facts = upkeep_of(table).optimize(table, options)
     if not json:
         facts.pop("metrics", None)
     output(json).facts(facts)
 
 
 def vacuum(
-    newest: Table,
+    uri: Uri,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the files; without it they are only listed.")
     ] = False,
@@ -166,6 +168,8 @@ def vacuum(
     no_retention_check: Annotated[
         bool, typer.Option("--no-retention-check", help="Allow a shorter retention than the table's.")
     ] = False,
+    format: Format = None,
+    option: StorageOptions = None,
     spark: Spark = False,
     json: Json = False,
 ) -> None:
@@ -181,19 +185,20 @@ def vacuum(
         spark = session_here()
         from trilake.spark.delta.maintenance import many_runner
 
-        return many_runner(spark, format_named(newest.format).store_of(newest), least=64)
+        return many_runner(spark, format_named(table.format).store_of(table), least=64)
 
+    table = opened(uri, format, options=option)
     if delete and not yes:
         must_be_able_to_ask(json)
-    upkeep = upkeep_of(newest)
+    upkeep = upkeep_of(table)
     options = VacuumOptions(retention_hours, lite, not no_retention_check, on_spark if spark else None)
-    unneeded = upkeep.vacuum(newest, options) if delete and yes else upkeep.unneeded(newest, options)
+    unneeded = upkeep.vacuum(table, options) if delete and yes else upkeep.unneeded(table, options)
     count = unneeded.files.num_rows
     if delete and not yes:
         if count:
-            ask(f"Delete {plural(count, 'file')} ({format_size(unneeded.size)}) of {printable(newest.uri)}?")
-        unneeded = upkeep.vacuum(newest, options)
-    facts = {"uri": newest.uri, "deleted": delete, "version": unneeded.version}
+            ask(f"Delete {plural(count, 'file')} ({format_size(unneeded.size)}) of {printable(table.uri)}?")
+        unneeded = upkeep.vacuum(table, options)
+    facts = {"uri": table.uri, "deleted": delete, "version": unneeded.version}
     files = unneeded.files
     _show_files(facts, files, unneeded.size, unneeded.foreign.to_pylist(), json=json, listed=files.num_rows > 0)
     if count and not delete:
@@ -252,7 +257,7 @@ def drop(
 
 
 def restore(
-    newest: Table,
+    uri: Uri,
     version: Annotated[int | None, typer.Option("--version", "-v", help="Version to restore.")] = None,
     timestamp: Annotated[
         str | None, typer.Option(help="Restore the version at this time, such as 2024-12-31T23:59:59Z.")
@@ -260,10 +265,13 @@ def restore(
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Continue if files of the version are missing.")
     ] = False,
+    format: Format = None,
+    option: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Restore an older version in a new commit."""
     if (version is None) == (timestamp is None):
         raise InvalidArgumentError("restore needs a version or a timestamp", help="pass --version or --timestamp")
-    facts = upkeep_of(newest).restore(newest, version, timestamp, ignore_missing=ignore_missing)
+    table = opened(uri, format, options=option)
+    facts = upkeep_of(table).restore(table, version, timestamp, ignore_missing=ignore_missing)
     output(json).facts(facts)

@@ -15,6 +15,7 @@ from trilake.cli.options import (
     Uri,
     Version,
     key_values,
+    opened,
     upkeep_of,
 )
 from trilake.cli.output import output
@@ -26,9 +27,16 @@ if TYPE_CHECKING:
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="How many to show; 0 for all.")]
 
 
-def info(table: Table, json: Json = False) -> None:
+def info(
+    uri: Uri,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """Show format, version, rows, files, size, partitioning, protocol and properties of a table."""
-    facts = table_facts(table)
+    facts = table_facts(opened(uri, format, version, timestamp, option))
     if not json:
         facts["size"] = f"{format_size(facts['size'])} ({facts['size']:,} bytes)"
         for name in ("rows", "files", "deleted_rows"):
@@ -49,18 +57,35 @@ def table_facts(table: Table) -> dict[str, Any]:
     return {name: plain(value) for name, value in upkeep_of(table).facts(table).items()}
 
 
-def schema(table: Table, json: Json = False) -> None:
+def schema(
+    uri: Uri,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """Show the columns: name, type, nullability and role."""
+    table = opened(uri, format, version, timestamp, option)
     columns = upkeep_of(table).columns(table)
     rows = (row if json else {k: "" if v is None else v for k, v in row.items()} for row in columns)
     output(json).objects(rows, ["name", "type", "nullable", "role", "comment"])
 
 
-def files(table: Table, filter: Filter = None, limit: Limit = 0, json: Json = False) -> None:
+def files(
+    uri: Uri,
+    filter: Filter = None,
+    limit: Limit = 0,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """List the data files of a version; with --filter, only those that may have a matching row."""
     from trilake.cli.values import objects
 
-    matching_files = table.files(filter)
+    matching_files = opened(uri, format, version, timestamp, option).files(filter)
     listed_files = matching_files.slice(0, limit) if limit else matching_files
     out = output(json)
     rows = (_file(row, json) for batch in listed_files.to_batches(max_chunksize=1000) for row in objects(batch))
@@ -84,10 +109,19 @@ def _file(row: dict[str, Any], json: bool) -> dict[str, Any]:
     return {**row, **shown, "partition_values": pairs}
 
 
-def history(table: Table, limit: Limit = 0, json: Json = False) -> None:
+def history(
+    uri: Uri,
+    limit: Limit = 0,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """List the versions, newest first: time, user and operation."""
     from trilake.cli.values import objects
 
+    table = opened(uri, format, version, timestamp, option)
     commits = table.history(limit or None)
     rows = (_commit(row, json) for batch in commits.to_batches(max_chunksize=1000) for row in objects(batch))
     names = ["version", "timestamp", "operation"]
@@ -109,17 +143,20 @@ def _commit(row: dict[str, Any], json: bool) -> dict[str, Any]:
 
 
 def log(
-    newest: Table,
+    uri: Uri,
     start: Annotated[int | None, typer.Option("--from", min=0, help="Oldest version to show.")] = None,
     end: Annotated[int | None, typer.Option("--to", min=0, help="Newest version to show.")] = None,
     limit: Limit = 10,
     actions: Annotated[int, typer.Option("--actions", min=0, help="Actions to show per version; 0 for all.")] = 20,
+    format: Format = None,
+    option: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Show the log, action by action, newest version first; with --json, each action as stored."""
     from trilake.cli.values import log_lines
 
-    entries = upkeep_of(newest).log(newest, start, end, limit)
+    table = opened(uri, format, options=option)
+    entries = upkeep_of(table).log(table, start, end, limit)
     if json:
         output(json).objects(entries, [])
     else:

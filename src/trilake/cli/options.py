@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -78,34 +76,19 @@ def key_values(strings: Sequence[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
-def on_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command whose first parameter is an open table the argument and the options that name one.
+def opened(
+    uri: str,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: str | None = None,
+    options: Sequence[str] | None = None,
+) -> Table:
+    """Open a table with options as strings."""
+    from trilake import api
 
-    A first parameter ``table`` has any version of a table, one called ``newest`` has the newest version.
-    """
-    first, *others = signature(command).parameters.values()
-    options: dict[str, Any] = {"format": Format, "version": Version, "timestamp": Timestamp, "option": StorageOptions}
-    if first.name == "newest":
-        options = {name: options[name] for name in ("format", "option")}
-    elif first.name != "table":
-        return command
-
-    @wraps(command)
-    def run(uri: str, **values: Any) -> None:
-        from trilake import api
-
-        place = {name: values.pop(name) for name in options}
-        place["storage_options"] = key_values(place.pop("option"), "--option")
-        command(api.open(uri, **place), **values)
-
-    hints = get_type_hints(command, localns={"Table": Any}, include_extras=True)
-    run.__annotations__ = {"uri": Uri, **hints, **options}
-    # Before the options that every command has last.
-    at = sum(other.name not in ("spark", "json") for other in others)
-    named = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None) for name in options]
-    parameters = [first.replace(name="uri"), *others[:at], *named, *others[at:]]
-    vars(run)["__signature__"] = Signature([p.replace(annotation=run.__annotations__[p.name]) for p in parameters])
-    return run
+    parsed = key_values(options, "--option")
+    table: Table = api.open(uri, format=format, version=version, timestamp=timestamp, storage_options=parsed)
+    return table
 
 
 def upkeep_of(table: Table) -> Upkeep:

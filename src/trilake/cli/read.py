@@ -14,8 +14,11 @@ from trilake.cli.options import (
     Json,
     Spark,
     StorageOptions,
+    Timestamp,
     Uri,
+    Version,
     key_values,
+    opened,
     upkeep_of,
 )
 from trilake.cli.output import output, printable_lines
@@ -23,36 +26,52 @@ from trilake.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from trilake.table.comparison.result import TableDiff
-    from trilake.table.table import Table
 
 
 def head(
-    table: Table,
+    uri: Uri,
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
     column: Columns = None,
     filter: Filter = None,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Show a few rows, in undefined order."""
-    first_rows = table.limit(rows, column or None, filter)
+    first_rows = opened(uri, format, version, timestamp, option).limit(rows, column or None, filter)
     output(json).rows(first_rows.schema, first_rows.to_batches())
 
 
-def count(table: Table, filter: Filter = None, json: Json = False) -> None:
+def count(
+    uri: Uri,
+    filter: Filter = None,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """Count the rows, from the metadata if that is exact."""
+    table = opened(uri, format, version, timestamp, option)
     output(json).value("count", table.count(filter), uri=table.uri, version=table.version, filter=filter)
 
 
 def explain(
-    table: Table,
+    uri: Uri,
     filter: Filter = None,
     all_files: Annotated[bool, typer.Option("--files", help="List all files instead of one per reason.")] = False,
+    format: Format = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    option: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Show which files a filter reads and skips, and why."""
     from trilake.cli.values import objects
 
-    explanation = table.explain(filter)
+    explanation = opened(uri, format, version, timestamp, option).explain(filter)
     out = output(json)
     if all_files and not json:
         rows = [{**row, "kept": "keep" if row["kept"] else "skip"} for row in objects(explanation.files)]
@@ -85,15 +104,18 @@ def query(
 
 
 def changes(
-    newest: Table,
+    uri: Uri,
     start: Annotated[str, typer.Option("--from", help="First version, or a time.")] = "0",
     end: Annotated[str | None, typer.Option("--to", help="Last version, or a time; the newest by default.")] = None,
     column: Columns = None,
+    format: Format = None,
+    option: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Show the change data feed: which rows each version inserted, updated and deleted."""
+    table = opened(uri, format, options=option)
     first, last = (int(m) if m is not None and m.isdecimal() else m for m in (start, end))
-    output(json).rows(*upkeep_of(newest).changes(newest, first or 0, last, column or None))
+    output(json).rows(*upkeep_of(table).changes(table, first or 0, last, column or None))
 
 
 def diff(
