@@ -218,6 +218,17 @@ def pinned(frame: Any) -> Any:
     return frame
 
 
+def renewed(frame: _Any) -> _Any:
+    """Update a DataFrame to the newest version, also in a bypass; returns it."""
+    live = _live_of(frame)
+    if live is None:
+        connect.renew_plans(frame)
+        return frame
+    with live.lock:
+        _fill(frame, live, look=True)
+    return frame
+
+
 def pin_all() -> None:
     """Turn all DataFrames of this process that follow tables into Spark's own again."""
     for frame in list(_frames):

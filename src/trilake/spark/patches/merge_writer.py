@@ -16,6 +16,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
+from trilake.spark.live_frames.frames import renewed
 from trilake.spark.patches.chains import classes, with_spark_errors
 from trilake.spark.patches.recorder import Action, patch
 from trilake.spark.patches.table_names import trilake_table
@@ -47,7 +48,7 @@ class MergeIntoTable:
         """Start the merge of a DataFrame into the table at ``place``.  Raises ``TypeError`` for a condition that is not
         a column."""
         target = DeltaTable.forPath(df.sparkSession, place).alias(parts_of(table)[-1])
-        return cls(target.merge(df, condition))
+        return cls(target.merge(renewed(df), condition))
 
     def whenMatched(self, condition: Column | None = None) -> _Matched:
         return _Matched(self, condition)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trilake.spark.live_frames.frames import follow_tables_of, template_of
+from trilake.spark.live_frames.frames import follow_tables_of, renewed, template_of
 from trilake.sql.parser.changes import parse_delete, parse_merge, parse_truncate, parse_update
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.literals import Args
@@ -56,7 +56,7 @@ def run(
 ) -> DataFrame:
     """Run one statement as ``spark.sql`` does; errors are also instances of Spark's exceptions."""
     live = tuple((frames or {}).values()) if kind(tokenize(sql)) in QUERIES else ()
-    templates = {name: template_of(f) if live else f for name, f in (frames or {}).items()}
+    templates = {name: template_of(f) if live else renewed(f) for name, f in (frames or {}).items()}
     with formatted(session, sql, templates) as plain:
         try:
             with errors_of_spark():

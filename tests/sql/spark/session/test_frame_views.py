@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
@@ -153,3 +154,35 @@ def test_query_that_reads_its_own_view_is_rejected(sql: SparkSession, kind: str)
     finally:
         for name in "vw":
             sql.sql(f"DROP VIEW {name}")
+
+
+#: Changes of ``copy``, with ids 1 to 3, that read the frame ``{v}``, and the ids after it.
+CHANGES = {
+    "DELETE FROM copy WHERE id IN (SELECT id FROM {v})": [],
+    "UPDATE copy SET id = (SELECT max(id) FROM {v})": [3, 3, 3],
+    "MERGE INTO copy USING {v} AS s ON copy.id = s.id WHEN MATCHED THEN DELETE": [],
+    "INSERT OVERWRITE copy SELECT * FROM {v} WHERE id > 1": [2, 3],
+    "CREATE OR REPLACE TABLE copy USING delta AS SELECT * FROM {v} WHERE id > 2": [3],
+}
+
+
+def test_changes_read_the_newest_rows_of_frames(sql: SparkSession) -> None:
+    def after(change: Callable[[DataFrame], object]) -> list[int]:
+        sql.sql("CREATE OR REPLACE TABLE copy USING delta AS SELECT explode(array(1, 2, 3)) AS id, 'c' AS text")
+        frame = sql.table("seen").where("id > 0")
+        frame.createOrReplaceTempView("v")
+        sql.sql("INSERT INTO seen VALUES (3, 'c')")
+        change(frame)
+        sql.sql("DELETE FROM seen WHERE id = 3")
+        return sorted(r.id for r in sql.table("copy").collect())
+
+    try:
+        for change, ids in CHANGES.items():
+            assert after(lambda frame, change=change: sql.sql(change.format(v="v"))) == ids, change  # type: ignore[misc]
+            assert after(lambda frame, change=change: sql.sql(change, v=frame)) == ids, change  # type: ignore[misc]
+        assert after(lambda frame: DeltaTable.forName(sql, "copy").delete("id IN (SELECT id FROM v)")) == []
+        if hasattr(DataFrame, "mergeInto"):
+            same = F.expr("copy.id = s.id")
+            assert after(lambda frame: frame.alias("s").mergeInto("copy", same).whenMatched().delete().merge()) == []
+    finally:
+        sql.sql("DROP TABLE copy")

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame
 from trilake.common.option_values import stated_version
 from trilake.common.text import quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError, stating
-from trilake.spark.live_frames.connect import renew_plans
-from trilake.spark.live_frames.frames import follow_tables_of, following, template_of
+from trilake.spark.live_frames.frames import follow_tables_of, following, renewed, template_of
 from trilake.spark.live_frames.versions import is_in_cache
 from trilake.spark.session.compat import error_condition, parse_release
 from trilake.sql.parser.candidates import candidates
@@ -354,8 +353,7 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     no longer have one of them."""
     temporary = view.temporary
     if temporary is not None and temporary.frame is not None and (view.query is None or is_in_cache(temporary.frame)):
-        renew_plans(temporary.frame)
-        return temporary.frame
+        return renewed(temporary.frame)
     assert view.query is not None
     with in_namespace_of(session, view.query):
         frame = query(session, view.query.sql)
