@@ -81,7 +81,6 @@ def one_thread() -> Iterator[None]:
     import trilake.delta.scan.read as read
     import trilake.lance.scan.scan as scan
     import trilake.lance.v1.data_file_writer as data_file_writer
-    import trilake.storage.ownership as ownership
     from trilake.delta.commands.rows import removal
 
     cpus, io = pa.cpu_count(), pa.io_thread_count()
@@ -92,7 +91,7 @@ def one_thread() -> Iterator[None]:
         mock.patch.object(scan, "THREADS", 1),
         *(
             mock.patch.object(module, "ThreadPoolExecutor", _OneThread)
-            for module in (bins, rewrite, row_changes, removal, data_file_writer, scan, ownership)
+            for module in (bins, rewrite, row_changes, removal, data_file_writer, scan)
         ),
     ]
     for patch in patches:
