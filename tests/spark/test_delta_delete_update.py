@@ -214,7 +214,7 @@ def test_row_addresses_belong_to_the_snapshot(session: SparkSession, tmp_path: P
     _table(session, tmp_path, properties=VECTORS)
     _open(tmp_path).delete("id in (0, 7)")
     table = _open(tmp_path)
-    found = addressed_rows(session, table)
+    found = addressed_rows(session, table, range(table.snapshot.adds.num_rows))
     got = {(r[FILE], r[ROW]): r["id"] for r in found.frame.collect()}
     first = [0 if '"minValues":{"id":0' in s else 5 for s in table.snapshot.adds["stats"].to_pylist()]
     assert {first[found.files[f]] + row: i for (f, row), i in got.items()} == {i: i for i in _ids(tmp_path)}
