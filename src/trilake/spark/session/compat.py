@@ -33,6 +33,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.arrow_types import rebuilt
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.type_tree import with_arrow_types
 
@@ -180,18 +181,16 @@ def _with_offsets(column: pa.Array) -> pa.Array:
         return column
     if not len(column):
         return pa.nulls(0, kind)
-    if pa.types.is_struct(kind):
-        fields = [column.field(i) for i in range(kind.num_fields)]
-        complete = [_with_offsets(f) for f in fields]
-        if all(new is old for new, old in zip(complete, fields, strict=True)):
-            return column
-        return pa.StructArray.from_arrays(complete, fields=list(kind), mask=column.is_null())
-    items = column.values
-    complete = _with_offsets(items)
-    if complete is items:
-        return column
-    own = column.buffers()[:2]
-    return pa.Array.from_buffers(kind, len(column), own, column.null_count, column.offset, children=[complete])
+    changed = False
+
+    def complete(part: pa.Array, _: pa.Field) -> pa.Array:
+        nonlocal changed
+        new = _with_offsets(part)
+        changed |= new is not part
+        return new
+
+    whole = rebuilt(column, kind, complete)
+    return whole if changed else column
 
 
 def file_metadata(df: DataFrame) -> Column:

@@ -69,15 +69,7 @@ def map_in_arrow(
 ) -> DataFrame:
     """``df.mapInArrow`` in a session that :func:`check_session` accepts."""
     check_session(df.sparkSession)
-    return df.mapInArrow(_WithOffsets(work), schema)
-
-
-@dataclass(frozen=True)
-class _WithOffsets:
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.work(map(with_offsets, batches))
+    return df.mapInArrow(lambda batches: work(map(with_offsets, batches)), schema)
 
 
 def map_rows(
