@@ -51,6 +51,7 @@ from trilake.spark.delta.storing.store_assignment import (
 from trilake.spark.scan.columns import empty_frame, read_condition
 from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import check_row_values, column_errors, resolving
+from trilake.spark.session.compat import analysed_frame
 from trilake.spark.session.runner import SparkRunner, chunks, run_over_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
@@ -143,7 +144,7 @@ def _update(
     if not files:
         with resolved(of_table=True):
             frame = empty_frame(spark, snapshot.schema, alias)
-            _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # Connect analyses the plan here
+            analysed_frame(frame.select(*_changed_columns(frame, changed_schema, new)))
         return command.finish(FoundRows({}, (), ()))
     addressed = addressed_rows(spark, table, files, row_ids=True)
     rules = update_rules(snapshot, changed_schema, row_session(spark))

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from trilake.common.text import columns_help, split_parts
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.session.analysis_errors import analysed_error
-from trilake.spark.session.compat import error_condition, is_connect, without_echo
+from trilake.spark.session.compat import analysed_frame, error_condition, without_echo
 from trilake.spark.session.internals import METADATA
 
 _log = logging.getLogger("trilake.spark")
@@ -107,9 +107,7 @@ def check_row_values(frame: DataFrame, values: Sequence[Column]) -> None:
     if not values:
         return
     try:
-        checked = frame.where(F.struct(*values).isNotNull())
-        if is_connect(frame.sparkSession):
-            _ = checked.schema  # accessing it analyses the plan
+        analysed_frame(frame.where(F.struct(*values).isNotNull()))
     except AnalysisException as e:
         if not (error_condition(e) or "").startswith(_OBSTACLES):
             raise

@@ -11,7 +11,7 @@ Its ``run`` merges and commits, or returns, without side effects, the reason why
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,7 @@ from trilake.spark.scan.columns import as_column, empty_frame, join_on
 from trilake.spark.scan.planning.table_reads import reads_besides
 from trilake.spark.scan.resolution import UnresolvedName, check_row_values, resolving
 from trilake.spark.session.analysis_errors import analysed_error
-from trilake.spark.session.compat import error_condition, is_connect
+from trilake.spark.session.compat import analysed_frame, error_condition
 
 _log = logging.getLogger("trilake.spark")
 
@@ -121,7 +121,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
     with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))
-        analysed = [_analysed(spark, both, [])]
+        analysed = [analysed_frame(both.select())]
         frames["target", "source"] = both
     for clause in request.clauses:
         frame = frames.get(VISIBLE[clause.kind])
@@ -131,17 +131,17 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
             rows = frame if clause.condition is None else frame.where(as_column(clause.condition))
             values = [as_column(e) for e in (clause.values or {}).values()]
             check_row_values(rows, values)
-            analysed.append(_analysed(spark, rows, values))
+            analysed.append(analysed_frame(rows.select(*values)))
         if clause.condition is not None:
-            _check_deterministic(spark, frame, as_column(clause.condition))
+            _check_deterministic(frame, as_column(clause.condition))
     return analysed
 
 
-def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Column) -> None:
+def _check_deterministic(frame: DataFrame, condition: Column) -> None:
     """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``, which Spark rejects in joins."""
     try:
         with _deterministic():
-            _analysed(spark, join_on(frame, condition), [])
+            analysed_frame(join_on(frame, condition))
     except AnalysisException as e:
         if isinstance(e, TrilakeError):
             raise  # clauses may allow it
@@ -160,10 +160,3 @@ def _deterministic() -> Iterator[None]:
             condition="DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED",
         )
         raise analysed_error(error, e) from None
-
-
-def _analysed(spark: SparkSession, frame: DataFrame, expressions: Sequence[Column]) -> DataFrame:
-    checked = frame.select(*expressions)
-    if is_connect(spark):
-        _ = checked.schema  # Connect analyses the plan here
-    return checked
