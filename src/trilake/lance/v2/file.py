@@ -18,9 +18,9 @@ from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import Int64s, Job, open_source, together
 from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2
-from trilake.lance.v2.arrays import read_array
 from trilake.lance.v2.column import Column
 from trilake.lance.v2.container import MAX_ROWS, Container, Page
+from trilake.lance.v2.decode_v20 import read_array
 from trilake.lance.v2.layers import Rows
 from trilake.lance.v2.nesting import Node, assemble, tree
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
