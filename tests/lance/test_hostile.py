@@ -27,8 +27,8 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import MappedSource
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.btree import BTreeIndex, train
-from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.scalar import Bound
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.proto import format_pb2
 from trilake.lance.versions import deletions, effects, transaction
 from trilake.lance.versions import operations as op

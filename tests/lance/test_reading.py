@@ -251,9 +251,10 @@ def test_statistics_skip_row_groups() -> None:
     store = FaultStore(MemoryStore())
     from trilake.lance.commands.fragment_writer import WriteOptions
     from trilake.lance.commands.write import write
-    from trilake.lance.file.storage_version import FIRST
+    from trilake.lance.file.storage_version import LEGACY
 
-    write(store, ROWS.schema, ROWS.to_batches(), "create", SYSTEM_RUNTIME, WriteOptions(512, 64, storage_version=FIRST))
+    options = WriteOptions(512, 64, storage_version=LEGACY)
+    write(store, ROWS.schema, ROWS.to_batches(), "create", SYSTEM_RUNTIME, options)
     snapshot = Snapshot.open(store, SYSTEM_RUNTIME)
     plan = lambda text: snapshot.plan(["id"], text)  # noqa: E731
     from trilake.lance.scan.scan import chunks

@@ -92,7 +92,7 @@ class LanceRows:
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
         target = Stored(self.schema, self.version, nulls=self.options.nulls, extend=self.extend)
-        exact = self.options.nulls != "zero" and self.version.is_first
+        exact = self.options.nulls != "zero" and self.version.is_legacy
         flat = map(without_views, batches)
         checked = (self._checked(target, batch) if exact else batch for batch in flat)
         fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
@@ -167,7 +167,7 @@ class LanceTarget:
                 help="choose columns=[…] to match the dataset",
                 file=store.uri,
             )
-        self.exact = options.nulls != "zero" or not self.plan.version.is_first
+        self.exact = options.nulls != "zero" or not self.plan.version.is_legacy
         self.options = options
         extend = target.extend and not distributed
         self.rows = LanceRows(

@@ -42,7 +42,7 @@ def open_data_file(
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for an unknown version.
     """
-    if version.is_first:
+    if version.is_legacy:
         return V1File.open(store, key, schema, field_ids)
     if version not in READABLE:
         raise UnsupportedProtocolError(
@@ -91,7 +91,7 @@ def new_data_file(
             help=f"write one of {', '.join(map(str, WRITABLE))}",
             file=key,
         )
-    if version.is_first:
+    if version.is_legacy:
         return V1Writer(store, key, schema, extend_dictionaries=extend_dictionaries)
     version.check_types(schema)
     from trilake.lance.v2.writer import V2Writer

@@ -604,7 +604,7 @@ def create_fragments(
         # Compare user-visible columns, as null companions depend on the dataset.
         existing, names = View(manifest.schema).schema.names, target.view.schema.names
         if mode == "append" and (
-            sorted(existing) == sorted(names) or (not storage.is_first and set(names) <= set(existing))
+            sorted(existing) == sorted(names) or (not storage.is_legacy and set(names) <= set(existing))
         ):
             target = Target.of(manifest.schema, storage, names, nulls=options.nulls)
     return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version

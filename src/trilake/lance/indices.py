@@ -18,7 +18,7 @@ from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.index import ivf_pq
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.pylance.data_files import LanceFileReader, LanceFileWriter
 from trilake.lance.pylance.stats import IndexSegmentDescription
 from trilake.lance.scan.fragment_reader import ROW_ID, one_array

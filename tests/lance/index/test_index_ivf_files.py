@@ -18,7 +18,7 @@ from trilake.lance.file.storage_version import STABLE
 from trilake.lance.index import ivf_files, ivf_pq
 from trilake.lance.index.files import write_file
 from trilake.lance.index.ivf_pq import Floats
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.proto import index_pb2
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.storage.memory import MemoryStore

@@ -17,7 +17,7 @@ from trilake.lance.file import framing
 from trilake.lance.file.sources import open_source
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq import Floats
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.proto import index_pb2
 from trilake.storage import open_store
 from trilake.storage.base import Store

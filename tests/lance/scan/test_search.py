@@ -18,7 +18,7 @@ from trilake import lance
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.lance import LanceDataset
 from trilake.lance.index.btree import BTreeIndex
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.versions.versions import LATEST
 from trilake.storage import open_store
 

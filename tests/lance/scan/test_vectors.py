@@ -14,7 +14,7 @@ import trilake
 from trilake import lance
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance import LanceDataset
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.vector_index import VectorIndex
 
 SIZE = 8
 

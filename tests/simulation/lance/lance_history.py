@@ -243,7 +243,7 @@ class LanceHistory:
 
 def _may_lack(snapshot: Snapshot) -> bool:
     """Return whether rows may lack columns added concurrently, as 2.x files allow."""
-    return not snapshot.manifest.storage_version.is_first
+    return not snapshot.manifest.storage_version.is_legacy
 
 
 def read(snapshot: Snapshot, filter: str | None = None) -> Rows:

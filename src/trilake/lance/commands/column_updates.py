@@ -110,7 +110,7 @@ def _stored(field: Field, array: pa.Array) -> pa.Array:
 def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nulls: NullPolicy) -> Target:
     """Return the fields to write; in the legacy format including all other fields of the replaced files."""
     schema, version = snapshot.manifest.schema, snapshot.manifest.storage_version
-    if version.is_first:
+    if version.is_legacy:
         ids = ids.union(*(f.fields for f in reader.fragment.files if not ids.isdisjoint(f.fields)))
     rewritten = schema.project_ids(ids)
     return Target(rewritten.with_dictionaries(schema.dictionaries), version, nulls=nulls)

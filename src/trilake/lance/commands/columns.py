@@ -178,7 +178,7 @@ def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls
     """Add columns computed by SQL expressions."""
     values, schema, read = of_expressions(snapshot.schema, expressions)
     no_values = all(f.nullable and not pa.types.is_null(f.type) for f in schema) and not read
-    if no_values and not snapshot.manifest.storage_version.is_first:
+    if no_values and not snapshot.manifest.storage_version.is_legacy:
         return add_null_columns(snapshot, schema)
     return add_columns(snapshot, schema, read, values, nulls=nulls)
 
@@ -364,7 +364,7 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
 
 def projection(manifest: Manifest, schema: LanceSchema) -> op.Operation:
     """Return the operation that changes the schema to a subset of the fields, possibly renamed."""
-    if not manifest.storage_version.is_first:
+    if not manifest.storage_version.is_legacy:
         return op.Project(schema)
     # Readers of the legacy format do not support projections.
     schema = schema.with_dictionaries(manifest.schema.dictionaries)

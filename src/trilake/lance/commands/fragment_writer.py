@@ -159,7 +159,7 @@ class Target:
         cls, schema: pa.Schema, version: StorageVersion, *, nulls: NullPolicy = "error", first_id: int = 0
     ) -> Target:
         """Return the target of a new dataset or of new columns."""
-        stored = null_masks.masked_schema(schema) if nulls == "mask" and version.is_first else schema
+        stored = null_masks.masked_schema(schema) if nulls == "mask" and version.is_legacy else schema
         if version >= BLOBS_V2:
             stored = pa.schema([_blob_field(f) for f in stored], stored.metadata)
         return cls(LanceSchema.from_arrow(stored, first_id), version, nulls=nulls, extend=True)
@@ -173,18 +173,18 @@ class Target:
         In files of 2.x, nullable columns that ``names`` lacks are omitted, and fields that structs lack are null.
         """
         column_names = {f.name for f in schema.fields}
-        if not version.is_first and names and column_names.issuperset(names):
+        if not version.is_legacy and names and column_names.issuperset(names):
             missing = [f for f in schema.fields if f.name not in names]
             if missing and all(f.nullable for f in missing):
                 schema = schema.project([f"`{f.name}`" for f in schema.fields if f.name in names])
-        return cls(schema, version, nulls=nulls, fill=not version.is_first)
+        return cls(schema, version, nulls=nulls, fill=not version.is_legacy)
 
     def runs(self) -> list[LanceSchema]:
         """Return the columns of each data file.
 
         In the legacy format, each file has consecutive field ids, as its readers require.
         """
-        if not self.version.is_first:
+        if not self.version.is_legacy:
             return [self.schema]
         runs: list[list[Field]] = []
         for field in self.schema.fields:
@@ -235,7 +235,7 @@ class Target:
     @property
     def _unfolds(self) -> bool:
         """Whether null companions are split off."""
-        return self.view.folded and self.version.is_first
+        return self.view.folded and self.version.is_legacy
 
 
 def fitted(array: pa.Array, one: pa.Field, problem: str, help: str = "", *, fill: bool = False) -> pa.Array:
@@ -490,7 +490,7 @@ class _Pieces:
     """Split rows into the pieces to write: row groups in the legacy format, else the input batches."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], target: Target, options: WriteOptions) -> None:
-        self._whole = target.version.is_first
+        self._whole = target.version.is_legacy
         rows_per_group = min(options.max_rows_per_group, options.max_rows_per_file)
         self._batches = regroup(batches, rows_per_group) if self._whole else iter(batches)
         # The legacy format supports at most 2**31 rows.

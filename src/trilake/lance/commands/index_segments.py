@@ -59,7 +59,7 @@ def optimize(
     ``num_indices_to_merge``.
     """
     append = num_indices_to_merge is not None and num_indices_to_merge < 1
-    if append and snapshot.manifest.storage_version.is_first:
+    if append and snapshot.manifest.storage_version.is_legacy:
         raise InvalidArgumentError(
             f"num_indices_to_merge={num_indices_to_merge} is not supported: a legacy index has only one segment",
             help="leave it out: the new rows are added to the index",
@@ -270,7 +270,7 @@ def _kind(segment: IndexMetadata) -> str | None:
 
 
 def _segmented(snapshot: Snapshot) -> Snapshot:
-    if snapshot.manifest.storage_version.is_first:
+    if snapshot.manifest.storage_version.is_legacy:
         raise UnsupportedIndexError("the legacy format does not support index segments", help="use create_index")
     return snapshot
 

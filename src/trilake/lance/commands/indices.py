@@ -32,14 +32,14 @@ from trilake.lance.file.errors import (
     WrongTypeError,
 )
 from trilake.lance.file.schema import Field
-from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
+from trilake.lance.file.storage_version import LEGACY, STABLE, StorageVersion
 from trilake.lance.file.types import LISTS
 from trilake.lance.index import bitmap, btree, zonemap
 from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_files import Details
 from trilake.lance.index.ivf_pq import RowIds
-from trilake.lance.index.ivf_pq_index import write_index_files
+from trilake.lance.index.vector_index import write_index_files
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
@@ -180,11 +180,11 @@ def scalar_kind(snapshot: Snapshot, index_type: str) -> ScalarKind:
     """Return the kind of a scalar index by name.  Raises ``UnsupportedIndexError`` with an alternative."""
     kind = str(index_type).upper()
     built = TRAINED.get(kind.replace("_", ""))
-    if built is not None and (built.name == "BTREE" or not snapshot.manifest.storage_version.is_first):
+    if built is not None and (built.name == "BTREE" or not snapshot.manifest.storage_version.is_legacy):
         return built
     if kind in _NOT_BUILT:
         raise UnsupportedIndexError(f"index type {index_type!r} is not supported", help=_NOT_BUILT[kind])
-    kinds = "BTREE" if snapshot.manifest.storage_version.is_first else "BTREE, BITMAP, LABEL_LIST and ZONEMAP"
+    kinds = "BTREE" if snapshot.manifest.storage_version.is_legacy else "BTREE, BITMAP, LABEL_LIST and ZONEMAP"
     raise UnsupportedIndexError(
         f"index type {index_type!r} is not supported", help=f"scalar index types of this dataset are {kinds}"
     )
@@ -254,7 +254,7 @@ def trained(
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.cast(values.type.storage_type)
     uuid = UUID(snapshot.runtime.new_id())
-    modern = kind.name != "BTREE" or not snapshot.manifest.storage_version.is_first
+    modern = kind.name != "BTREE" or not snapshot.manifest.storage_version.is_legacy
     version, details = file_version(snapshot, modern=modern), kind.details
     more: dict[str, Any] = {}
     if kind.train is zonemap.train:
@@ -264,7 +264,7 @@ def trained(
     files = kind.train(snapshot.store, f"_indices/{uuid}", of, version, **more)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
     entry = IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
-    if version.is_first:
+    if version.is_legacy:
         return entry
     return described(snapshot, dataclasses.replace(entry, details=details, index_version=kind.version), files)
 
@@ -312,7 +312,7 @@ def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
 def file_version(snapshot: Snapshot, *, modern: bool) -> StorageVersion:
     """Return the version for new files of an index."""
     newest = snapshot.manifest.storage_version
-    return FIRST if not modern else STABLE if newest.is_first else newest
+    return LEGACY if not modern else STABLE if newest.is_legacy else newest
 
 
 def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, int], ...]) -> IndexMetadata:

@@ -210,7 +210,7 @@ def _rewrites_columns(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, par
         return False
     key = schema.field(what.on[0]).id
     exact = {BTREE_DETAILS.type_url, BITMAP_DETAILS.type_url}
-    return not snapshot.manifest.storage_version.is_first and any(
+    return not snapshot.manifest.storage_version.is_legacy and any(
         index.fields == (key,) and index.details is not None and index.details.type_url in exact
         for index in snapshot.manifest.indices
     )
@@ -245,7 +245,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
             help=f"the source must have columns of the dataset, including the keys ({', '.join(on)})",
         )
     fields = [f for f in snapshot.schema if f.name in source_names]
-    fill = not snapshot.manifest.storage_version.is_first
+    fill = not snapshot.manifest.storage_version.is_legacy
     for f in fields:
         check_fields(source.schema.field(f.name).type, f, fill=fill)
     try:

@@ -32,7 +32,7 @@ def update_map(snapshot: Snapshot, name: Maps, changes: Any, *, replace_all: boo
 
 def _operation(manifest: Manifest, update: op.UpdateConfig) -> op.Operation:
     """Return the update; for a schema of the legacy format, whose readers do not know updates, the changed schema."""
-    if not update.changes_schema or not manifest.storage_version.is_first:
+    if not update.changes_schema or not manifest.storage_version.is_legacy:
         return update
     return op.Merge(manifest.fragments, configured(manifest, update).schema)
 
@@ -53,7 +53,7 @@ def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool
 
     def plan(current: Snapshot) -> op.Operation:
         by_id = {current.view.schema.field(name).id: entries for name, entries in changes.items()}
-        errors, updates = ANY_BYTES if current.manifest.storage_version.is_first else "replace", {}
+        errors, updates = ANY_BYTES if current.manifest.storage_version.is_legacy else "replace", {}
         for field in current.manifest.schema.walk():
             if field.id in by_id:
                 kept = {

@@ -21,7 +21,7 @@ from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.index import ivf_files, ivf_pq
-from trilake.lance.index.ivf_pq_index import VectorIndex, write_index_files
+from trilake.lance.index.vector_index import VectorIndex, write_index_files
 from trilake.lance.scan.fragment_reader import FragmentReader, one_array
 from trilake.lance.scan.search import in_fragments, metric_name
 from trilake.lance.scan.snapshot import Snapshot
@@ -248,7 +248,7 @@ def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
 
 def is_modern(snapshot: Snapshot) -> bool:
     """Whether the dataset uses index files of 2.x."""
-    return not snapshot.manifest.storage_version.is_first
+    return not snapshot.manifest.storage_version.is_legacy
 
 
 def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool) -> AnyModel:

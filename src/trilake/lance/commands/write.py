@@ -62,7 +62,7 @@ class WritePlan:
     @property
     def scheme(self) -> Scheme:
         named = self.options.v2_manifest_names
-        return "v2" if (not self.version.is_first if named is None else named) else "v1"
+        return "v2" if (not self.version.is_legacy if named is None else named) else "v1"
 
     def target(self, schema: pa.Schema) -> Target:
         """Return the target for rows of a schema.  Raises ``SchemaMismatchError`` for a schema without columns."""

@@ -36,7 +36,7 @@ class StorageVersion:
         """The version in a data file's manifest entry, which may omit it for the legacy format."""
         if (major, minor) == (0, 3):  # the version number in the files themselves
             return cls(2, 0)
-        return FIRST if major == 0 and minor <= 2 else cls(major, minor)
+        return LEGACY if major == 0 and minor <= 2 else cls(major, minor)
 
     def __repr__(self) -> str:
         return f"StorageVersion({self.major}, {self.minor})"
@@ -45,7 +45,7 @@ class StorageVersion:
         return f"{self.major}.{self.minor}"
 
     @property
-    def is_first(self) -> bool:
+    def is_legacy(self) -> bool:
         """Whether it is the legacy format, which has no nulls for most types."""
         return self.major == 0
 
@@ -64,17 +64,17 @@ class StorageVersion:
                 )
 
 
-FIRST = StorageVersion(0, 1)
+LEGACY = StorageVersion(0, 1)
 STABLE = StorageVersion(2, 2)
 #: The first version in which fields of existing structs can be added.
 NESTED_COLUMNS = StorageVersion(2, 2)
 #: The default version to write.
 DEFAULT = STABLE
 #: Versions that can be written, and versions that can be read.
-WRITABLE = (FIRST, StorageVersion(2, 0), StorageVersion(2, 1), STABLE)
+WRITABLE = (LEGACY, StorageVersion(2, 0), StorageVersion(2, 1), STABLE)
 READABLE = (*WRITABLE, StorageVersion(2, 3))
 
-_NAMES = {"legacy": FIRST, **{str(v): v for v in READABLE}, "stable": STABLE, "next": READABLE[-1]}
+_NAMES = {"legacy": LEGACY, **{str(v): v for v in READABLE}, "stable": STABLE, "next": READABLE[-1]}
 
 
 def _oldest(field: Field, above: Sequence[Field]) -> StorageVersion | None:
@@ -88,13 +88,13 @@ def _oldest(field: Field, above: Sequence[Field]) -> StorageVersion | None:
         return None if lists else STABLE
     if kind == "json" or kind.startswith("fixed_size_list:fixed_size_list:"):
         return StorageVersion(2, 0)
-    if kind.startswith("dict:") and not kind.startswith(_FIRST_DICTIONARIES):
+    if kind.startswith("dict:") and not kind.startswith(_LEGACY_DICTIONARIES):
         return StorageVersion(2, 0)
-    return FIRST
+    return LEGACY
 
 
 #: Dictionaries of the legacy format hold strings, binaries or integers.
-_FIRST_DICTIONARIES = tuple(
+_LEGACY_DICTIONARIES = tuple(
     f"dict:{name}:"
     for name in (
         *("string", "binary", "large_string", "large_binary"),

@@ -24,7 +24,7 @@ from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.data_files import open_by_footer
 from trilake.lance.file import types
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.storage_version import FIRST, StorageVersion
+from trilake.lance.file.storage_version import LEGACY, StorageVersion
 from trilake.lance.index.files import ReadCache, read_whole, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex, between, mask_of, plain_values
 from trilake.lance.v1.data_file import V1File
@@ -306,17 +306,19 @@ def _empty(kind: pa.DataType) -> pa.Scalar | None:
     return pa.scalar(b"", pa.binary()).cast(kind) if types.is_variable(kind) else None
 
 
-def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = FIRST) -> tuple[tuple[str, int], ...]:
+def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = LEGACY) -> tuple[tuple[str, int], ...]:
     """Write a BTREE index from a table of column values and uint64 row ids; returns the names and sizes of its files.
 
     In the legacy file format, nulls of types other than strings and binaries are omitted.  Raises
     ``InvalidArgumentError`` for types without an order.
     """
-    table = rows.rename_columns(["values", _IDS[version.is_first]])
+    table = rows.rename_columns(["values", _IDS[version.is_legacy]])
     values = plain_values(table["values"])
     kind = values.type
     table = table.set_column(0, "values", values)
-    return _train_first(store, folder, table, kind) if version.is_first else _train(store, folder, table, kind, version)
+    if version.is_legacy:
+        return _train_legacy(store, folder, table, kind)
+    return _train(store, folder, table, kind, version)
 
 
 def _train(
@@ -351,7 +353,7 @@ def _lookup(columns: Sequence[Any], *, nulls: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) -> tuple[tuple[str, int], ...]:
+def _train_legacy(store: Store, folder: str, table: pa.Table, kind: pa.DataType) -> tuple[tuple[str, int], ...]:
     empty = _empty(kind)
     if empty is None:
         table = table.filter(pc.is_valid(table["values"]))  # the file would store them as zeros

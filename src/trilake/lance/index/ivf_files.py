@@ -19,7 +19,7 @@ from trilake.errors import CorruptFileError, UnsupportedProtocolError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import write_file
-from trilake.lance.index.ivf_first import REMAKE, end_of, numbers_of
+from trilake.lance.index.ivf_legacy import REMAKE, end_of, numbers_of
 from trilake.lance.index.ivf_pq import FILE, METRICS, Codes, Model, RowIds, Rows, VectorModel, tensor, type_code
 from trilake.lance.proto import DecodeError, UnknownFieldSet, empty_pb2, index_pb2, varint
 from trilake.lance.v2.file import V2File

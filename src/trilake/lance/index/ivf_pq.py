@@ -6,7 +6,7 @@ the partitions with the nearest centroids and compares codes; refining compares 
 
 ``index.idx`` has the codes and row ids of each partition, then the centroids and the codebook.  The functions here work
 on arrays: :func:`encode`, :func:`assign` and :func:`kmeans_sums` can run on many machines, and
-:func:`write_partitions` combines their results.  :mod:`trilake.lance.index.ivf_pq_index` searches.
+:func:`write_partitions` combines their results.  :mod:`trilake.lance.index.vector_index` searches.
 """
 
 from __future__ import annotations

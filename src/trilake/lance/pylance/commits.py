@@ -73,7 +73,7 @@ def commit(
             )
 
     first = (
-        isinstance(resolved, Overwrite) and resolved.storage_version is not None and resolved.storage_version.is_first
+        isinstance(resolved, Overwrite) and resolved.storage_version is not None and resolved.storage_version.is_legacy
     )
     scheme: Scheme = "v1" if format["v2_manifest_names"] is False or first else "v2"
     done = Snapshot(store, transaction.commit(store, begun, runtime, scheme=scheme, check=check), runtime)
@@ -100,7 +100,7 @@ def _versions(fragments: Iterable[Fragment]) -> set[StorageVersion]:
 def _check_appended(versions: set[StorageVersion], base: Manifest) -> None:
     """Raise ``MixedVersionsError`` for legacy and 2.x files in one dataset; versions of 2.x may be mixed."""
     versions = {*versions, base.storage_version}
-    if len({version.is_first for version in versions}) > 1:
+    if len({version.is_legacy for version in versions}) > 1:
         raise _mixed(versions)
 
 

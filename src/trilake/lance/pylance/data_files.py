@@ -24,7 +24,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOpti
 from trilake.lance.data_files import new_data_file, open_by_footer
 from trilake.lance.file.errors import NothingToWriteError, UnknownColumnError, UnknownRowError, WrongTypeError
 from trilake.lance.file.interfaces import DataFileWriter
-from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
+from trilake.lance.file.storage_version import LEGACY, STABLE, StorageVersion
 from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import NotInFormatError
 from trilake.lance.pylance.blob_writers import DedicatedBlobWriter, PackedBlobWriter
@@ -160,7 +160,7 @@ class LanceFileReader:
         if isinstance(file, V2File):
             return _metadata(file, self._view.arrow)
         batches = len(file.batch_offsets) - 1
-        return LanceFileMetadata(self._view.arrow, file.num_rows, file.size, FIRST.major, FIRST.minor, batches)
+        return LanceFileMetadata(self._view.arrow, file.num_rows, file.size, LEGACY.major, LEGACY.minor, batches)
 
     def file_statistics(self) -> LanceFileStatistics:
         """Return the number and size of each column's pages.  Raises ``NotInFormatError`` in the legacy format."""
@@ -363,7 +363,7 @@ class LanceFileWriter:
             self._check_open()
             target, writer = self._begun or self._begin(rows.schema)
             batches = rows.to_batches()
-            groups = regroup(batches, self._groups.max_rows_per_group) if self._version.is_first else batches
+            groups = regroup(batches, self._groups.max_rows_per_group) if self._version.is_legacy else batches
             for group in groups:
                 writer.write(target.stored(group))
 
@@ -380,7 +380,7 @@ class LanceFileWriter:
         Raises ``NotInFormatError`` for a file of the legacy format.
         """
         self._check_open()
-        if self._version.is_first:
+        if self._version.is_legacy:
             raise NotInFormatError(
                 "legacy files have no global buffers", help="pass a newer version to LanceFileWriter"
             )

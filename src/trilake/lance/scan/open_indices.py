@@ -8,8 +8,8 @@ from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedPr
 from trilake.lance.index.bitmap import BitmapIndex, LabelListIndex
 from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.files import CACHE_BYTES, ReadCache
-from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.index.scalar import ScalarIndex
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import IndexMetadata

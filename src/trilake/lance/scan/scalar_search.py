@@ -176,7 +176,7 @@ class _QueryBuilder:
             # A value matches all nanoseconds of its microsecond.
             return _union([self.answer(entry, Compare(leaf.path, "=", value)) for value in leaf.values])
         # An index lacks the nulls of 2.x files and of companions; otherwise it must have every live row.
-        if self.manifest.storage_version.is_first and leaf.path[0] not in companions(self.manifest.schema):
+        if self.manifest.storage_version.is_legacy and leaf.path[0] not in companions(self.manifest.schema):
             _check_count(index, entry, self.manifest)
         try:
             pages, row_ids = _pages_and_rows(index, leaf)

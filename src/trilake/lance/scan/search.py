@@ -24,9 +24,9 @@ from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance.file.errors import UnsupportedIndexError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.index.ivf_first import REMAKE
+from trilake.lance.index.ivf_legacy import REMAKE
 from trilake.lance.index.ivf_pq import distances
-from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
+from trilake.lance.index.vector_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Ids, by_fragment, one_array, split
 from trilake.lance.scan.id_conditions import id_columns

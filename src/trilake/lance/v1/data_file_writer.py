@@ -20,7 +20,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.file import framing
 from trilake.lance.file.interfaces import DataFileWriter, WrittenFile
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.storage_version import FIRST
+from trilake.lance.file.storage_version import LEGACY
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.dictionaries import DictionaryUnifier, encode_dictionaries
 from trilake.lance.v1.encode import ALIGN, BatchEncoder, Part, walk_columns
@@ -66,7 +66,7 @@ class V1Writer(DataFileWriter):
         ids = schema.field_ids
         if len(set(ids)) < len(ids):
             raise InvalidArgumentError("the schema has duplicate field IDs", file=key)
-        FIRST.check_types(schema)
+        LEGACY.check_types(schema)
         self._schema = schema
         self._unifiers = {
             f.id: DictionaryUnifier(f, schema.dictionaries.get(f.id), extend=extend_dictionaries)

@@ -20,7 +20,7 @@ from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.sources import Int64s, Source
-from trilake.lance.file.storage_version import FIRST
+from trilake.lance.file.storage_version import LEGACY
 
 
 class PageKind(Enum):
@@ -101,7 +101,7 @@ def layout(logical_type: str) -> Layout:
 
 def _unsupported(logical_type: str) -> UnsupportedProtocolError:
     return UnsupportedProtocolError(
-        f"files of Lance {FIRST} cannot store type {logical_type!r}",
+        f"files of Lance {LEGACY} cannot store type {logical_type!r}",
         help="the manifest does not fit its data files, or is damaged",
         logical_type=logical_type,
     )

@@ -13,7 +13,7 @@ from trilake.errors import TrilakeError
 from trilake.lance.file.types import is_variable
 from trilake.lance.index.bitmap import BitmapIndex
 from trilake.lance.index.btree import BTreeIndex
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, split
 from trilake.lance.verify.context import LanceContext
 from trilake.lance.versions.manifest import IndexMetadata

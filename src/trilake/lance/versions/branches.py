@@ -194,7 +194,7 @@ def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, br
     manifest = clone_manifest(source, path, branch=branch, file=first.file, now_ns=runtime.clock_ns())
     message = transaction.serialise(first)
     target.put_if_absent(f"{transaction.TRANSACTIONS}/{first.file}", message)
-    if not manifest.storage_version.is_first:
+    if not manifest.storage_version.is_legacy:
         manifest = replace(manifest, transaction=message)
     try:
         target.put_if_absent(manifest_key(manifest.version, list_versions(store).scheme), serialise_manifest(manifest))

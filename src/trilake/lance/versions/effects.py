@@ -12,7 +12,7 @@ from pyroaring import BitMap, FrozenBitMap
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import CommitConflictError
 from trilake.lance.file.schema import TOMBSTONE, LanceSchema
-from trilake.lance.file.storage_version import FIRST
+from trilake.lance.file.storage_version import LEGACY
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import (
     MAX_FRAGMENT_ID,
@@ -83,7 +83,7 @@ def apply(
 def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
     """Build the manifest of an overwrite, which keeps the table's configuration and metadata."""
     if newest is None:
-        version = operation.storage_version or FIRST
+        version = operation.storage_version or LEGACY
         fragments, last = _numbered(operation.fragments, -1)
         _check_bases(operation.initial_bases, fragments)
         flags = STABLE_ROW_IDS if operation.stable_row_ids else 0
@@ -93,7 +93,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
             fragments,
             max_fragment_id=last,
             # The format's first writers omit it.
-            data_format=None if version.is_first else ("lance", str(version)),
+            data_format=None if version.is_legacy else ("lance", str(version)),
             config=dict(operation.config_upsert_values),
             base_paths=operation.initial_bases,
             reader_feature_flags=flags,
@@ -101,7 +101,7 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
         )
     version = operation.storage_version or newest.storage_version
     # Writers of the legacy format number fragments from 0 again; fragments with ids keep them.
-    again = version.is_first or any(f.id for f in operation.fragments)
+    again = version.is_legacy or any(f.id for f in operation.fragments)
     fragments, last = _numbered(operation.fragments, -1 if again else newest.max_fragment_id)
     base_paths = _with_bases(newest, operation.initial_bases)
     _check_bases(base_paths, operation.fragments)

@@ -258,7 +258,7 @@ class FragmentMetadata:
         )
 
     def __repr__(self) -> str:
-        if self._is_listed and all(f.storage_version.is_first for f in self.entry.files):
+        if self._is_listed and all(f.storage_version.is_legacy for f in self.entry.files):
             return _first_format(self.entry)
         return f"FragmentMetadata({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in dataclass_fields(self))})"
 

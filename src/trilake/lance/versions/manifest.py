@@ -25,7 +25,7 @@ from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedPro
 from trilake.lance.file import framing
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import MappedSource
-from trilake.lance.file.storage_version import DEFAULT, FIRST, READABLE, WRITABLE, StorageVersion
+from trilake.lance.file.storage_version import DEFAULT, LEGACY, READABLE, WRITABLE, StorageVersion
 from trilake.lance.proto import Message, UnknownFieldSet
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.v1.dictionaries import decode_dictionaries, encode_dictionaries
@@ -46,11 +46,11 @@ _FEATURES = (
     *("no transaction files", "data overlays", "covering index columns", "several file versions"),
 )
 
-_DELETION_FILES, STABLE_ROW_IDS, _SECOND, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 4, 8, 16, 32
+_DELETION_FILES, STABLE_ROW_IDS, _FILES_OF_2, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 4, 8, 16, 32
 #: Needs no check: each data file states its version.
 _MIXED = 256
 #: The flags that can be written, and those that can be read.
-_WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | _SECOND | _CONFIGURATION | _BASE_PATHS | _MIXED
+_WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | _FILES_OF_2 | _CONFIGURATION | _BASE_PATHS | _MIXED
 _READABLE = _WRITABLE | _NO_TRANSACTIONS
 
 #: Readers work around bugs of writers by their version; trilake writes like this one.
@@ -257,11 +257,11 @@ class Manifest:
         Early writers of 2.x set only a feature flag (pylance 0.15), or named the legacy format (0.16).
         """
         stated = self._stated_version
-        if stated is None or stated.is_first:
+        if stated is None or stated.is_legacy:
             newest = max((f.storage_version for fragment in self.fragments for f in fragment.files), default=None)
             if newest is not None:
                 return newest
-            return DEFAULT if stated is None and self.writer_feature_flags & _SECOND else FIRST
+            return DEFAULT if stated is None and self.writer_feature_flags & _FILES_OF_2 else LEGACY
         return stated
 
     @property
@@ -577,9 +577,9 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
 
 def serialise_manifest(manifest: Manifest) -> bytes:
     """Serialize the content of a manifest file."""
-    first = manifest.storage_version.is_first
+    is_legacy = manifest.storage_version.is_legacy
     missing = [f.name for f in manifest.schema.walk() if f.is_dictionary and f.id not in manifest.schema.dictionaries]
-    if missing and first:
+    if missing and is_legacy:
         raise InvalidArgumentError(
             "the values of a dictionary column are unknown",
             help="create the dataset with rows, or cast the column to its value type",
@@ -594,7 +594,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         reader_feature_flags=manifest.reader_feature_flags,
         writer_feature_flags=manifest.writer_feature_flags,
         # Writers of the legacy format omit 0.
-        max_fragment_id=manifest.max_fragment_id if manifest.max_fragment_id >= first else None,
+        max_fragment_id=manifest.max_fragment_id if manifest.max_fragment_id >= is_legacy else None,
         transaction_file=manifest.transaction_file,
         next_row_id=manifest.next_row_id,
         config=manifest.config,
@@ -615,13 +615,13 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         message.transaction_section = len(out)
         out += framing.framed(manifest.transaction)
     message.MergeFromString(manifest.extra)
-    return bytes(out + framing.frame(message) + framing.footer(len(out), minor=1 if first else 2))
+    return bytes(out + framing.frame(message) + framing.footer(len(out), minor=1 if is_legacy else 2))
 
 
 def with_format(manifest: Manifest) -> Manifest:
     """Name the version of data files, unless the manifest does so, or the version is the legacy format."""
     version = manifest.storage_version
-    if version.is_first or manifest._stated_version == version:
+    if version.is_legacy or manifest._stated_version == version:
         return manifest
     return replace(manifest, data_format=("lance", str(version)))
 
@@ -633,7 +633,7 @@ def with_flags(manifest: Manifest) -> Manifest:
     flags |= (manifest.reader_feature_flags | manifest.writer_feature_flags) & _MIXED
     numbers = {(f.major_version, f.minor_version) for fragment in manifest.fragments for f in fragment.files}
     versions = {manifest.storage_version, *(StorageVersion.of_file(*pair) for pair in numbers)}
-    flags |= _MIXED if len(versions) > 1 and FIRST not in versions else 0
+    flags |= _MIXED if len(versions) > 1 and LEGACY not in versions else 0
     flags |= _BASE_PATHS if manifest.base_paths else 0
     writer_flags = flags | (_CONFIGURATION if manifest.config else 0)
     return replace(manifest, reader_feature_flags=flags, writer_feature_flags=writer_flags)

@@ -24,9 +24,9 @@ class Append:
     fragments: tuple[Fragment, ...]
 
     @property
-    def is_first(self) -> bool:
+    def is_legacy(self) -> bool:
         """Whether its files have the legacy format, whose readers need every column in a file."""
-        return any(file.storage_version.is_first for fragment in self.fragments for file in fragment.files)
+        return any(file.storage_version.is_legacy for fragment in self.fragments for file in fragment.files)
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def conflict(mine: Operation, theirs: Operation, schema: LanceSchema | None = No
         return "both change the same keys of the configuration or metadata"
     if isinstance(theirs, UpdateConfig) and theirs.changes_schema and isinstance(mine, Merge | Project):
         return f"{name} cannot follow a change of the schema's metadata"
-    if isinstance(mine, Append) and isinstance(theirs, Merge) and not mine.is_first:
+    if isinstance(mine, Append) and isinstance(theirs, Merge) and not mine.is_legacy:
         # The rows have no values for added columns, so these must be nullable.
         have = {id for fragment in mine.fragments for file in fragment.files for id in file.fields}
         absent = [f.name for f in theirs.schema.walk() if f.is_column and f.id not in have and not f.nullable]

@@ -302,7 +302,7 @@ def commit(
                 check_place(store)
             old = None if back is None else load(store, back, listing)
             manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
-            if not manifest.storage_version.is_first:
+            if not manifest.storage_version.is_legacy:
                 manifest = replace(manifest, transaction=message)
             data = m.serialise_manifest(manifest)
             used = listing.scheme if listing.versions else scheme

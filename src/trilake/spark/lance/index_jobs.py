@@ -32,7 +32,7 @@ from trilake.lance.commands.vector_indices import (
 )
 from trilake.lance.file.errors import UnsupportedIndexError
 from trilake.lance.index import ivf_pq
-from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import IndexMetadata

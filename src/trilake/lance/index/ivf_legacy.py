@@ -20,7 +20,7 @@ from trilake.storage.base import Store
 REMAKE = "rebuild the index: create_index(..., replace=True)"
 
 
-def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, str]:
+def open_index(store: Store, folder: str) -> tuple[LegacyRows, Model, str]:
     """Open the index in a folder; returns its rows, model and kind.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds of index.
@@ -57,10 +57,10 @@ def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, str]:
     ):
         raise CorruptFileError("the checksum of the index does not match", file=file, help=REMAKE)
     checksums = list(message.checksums.partitions)
-    return FirstRows(source, pieces, offsets.tolist(), lengths.tolist(), checksums), model, model.kind
+    return LegacyRows(source, pieces, offsets.tolist(), lengths.tolist(), checksums), model, model.kind
 
 
-class FirstRows:
+class LegacyRows:
     """The partitions in a file; a partition has the codes of its rows, then their ids."""
 
     def __init__(

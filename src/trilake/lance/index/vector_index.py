@@ -17,7 +17,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError
 from trilake.lance.data_files import open_if_2x
 from trilake.lance.file.storage_version import StorageVersion
-from trilake.lance.index import ivf_files, ivf_first, kernels
+from trilake.lance.index import ivf_files, ivf_legacy, kernels
 from trilake.lance.index.files import ReadCache
 from trilake.lance.index.ivf_pq import (
     FILE,
@@ -47,7 +47,9 @@ class VectorIndex:
     ``kind`` is ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, as searches scan whole partitions.
     """
 
-    def __init__(self, rows: ivf_first.FirstRows | ivf_files.ModernRows, model: Model | VectorModel, kind: str) -> None:
+    def __init__(
+        self, rows: ivf_legacy.LegacyRows | ivf_files.ModernRows, model: Model | VectorModel, kind: str
+    ) -> None:
         self._rows = rows
         #: Cache of partitions; may be shared by several indices.
         self.partitions = ReadCache(_KEPT)
@@ -61,7 +63,7 @@ class VectorIndex:
         """
         file = open_if_2x(store, f"{folder}/{FILE}")
         if file is None:
-            return cls(*ivf_first.open_index(store, folder))
+            return cls(*ivf_legacy.open_index(store, folder))
         return cls(*ivf_files.open_index(store, folder, file))
 
     @property
@@ -219,7 +221,7 @@ def write_index_files(
 
     Only files of the legacy format have ``name``, ``column`` and ``dataset_version``.
     """
-    if not version.is_first:
+    if not version.is_legacy:
         return ivf_files.write_index(store, folder, model, rows, version)
     assert isinstance(model, Model)
     write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=dataset_version)
