@@ -13,7 +13,7 @@ from pyroaring import FrozenBitMap
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import vector_indices
 from trilake.lance.commands.indices import (
-    TRAINED,
+    SCALAR_KINDS,
     check_name,
     checked_column,
     find,
@@ -132,7 +132,7 @@ def _part(snapshot: Snapshot, same: list[IndexMetadata]) -> IndexMetadata | None
 
 def _trained_first(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata | None:
     """Build a scalar index, or train a vector index that has no rows yet; ``None`` if it cannot be built."""
-    if kind_of(snapshot, index).upper() in TRAINED:
+    if kind_of(snapshot, index).upper() in SCALAR_KINDS:
         return scalar_like(snapshot, column, index)
     plan = vector_indices.plan_of_untrained(snapshot, column, index)
     return vector_indices.build(snapshot, plan) if plan is not None and snapshot.count() else None
@@ -141,7 +141,7 @@ def _trained_first(snapshot: Snapshot, column: str, index: IndexMetadata) -> Ind
 def _column(snapshot: Snapshot, index: IndexMetadata) -> str | None:
     """Return the column of an index, or ``None`` if the index cannot be updated."""
     names = snapshot.manifest.schema.names_of(index.fields)
-    if len(index.fields) != 1 or not names or kind_of(snapshot, index).upper() not in {*TRAINED, *VECTOR_KINDS}:
+    if len(index.fields) != 1 or not names or kind_of(snapshot, index).upper() not in {*SCALAR_KINDS, *VECTOR_KINDS}:
         return None
     return names[0]
 
@@ -150,7 +150,7 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
     """Build an index of the same kind for all rows."""
     opened = snapshot.indices.scalar(index)
     rows_per_zone = opened.rows_per_zone if isinstance(opened, ZoneMapIndex) else None
-    kind = TRAINED[kind_of(snapshot, index).upper()]
+    kind = SCALAR_KINDS[kind_of(snapshot, index).upper()]
     if index.by_address and kind.place != ROW_ADDRESS:  # pylance rejects segments with ids next to ones with addresses
         kind = replace(kind, place=ROW_ADDRESS, version=index.index_version or 0)
     return trained(snapshot, column, index.name, kind, rows_per_zone)

@@ -35,8 +35,6 @@ from trilake.lance.file.schema import Field
 from trilake.lance.file.storage_version import LEGACY, STABLE, StorageVersion
 from trilake.lance.file.types import LISTS
 from trilake.lance.index import bitmap, btree, zonemap
-from trilake.lance.index.bitmap import BitmapIndex
-from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_files import Details
 from trilake.lance.index.ivf_pq import RowIds
 from trilake.lance.index.vector_index import write_index_files
@@ -85,7 +83,7 @@ def default_name(snapshot: Snapshot, column: str, kind: ScalarKind | None) -> st
 
     def would_be_replaced(index: IndexMetadata) -> bool:
         present = kind_of(snapshot, index).upper()
-        same_kind = present.startswith(("IVF", "VECTOR")) if kind is None else TRAINED.get(present) == kind
+        same_kind = present.startswith(("IVF", "VECTOR")) if kind is None else SCALAR_KINDS.get(present) == kind
         return index.fields == (field.id,) and (same_kind or present == "UNKNOWN")
 
     taken = {index.name for index in snapshot.manifest.indices if not would_be_replaced(index)}
@@ -156,8 +154,8 @@ class ScalarKind:
     version: int = 0
 
 
-#: Supported kinds by uppercase name without underscores.
-TRAINED = {
+#: Scalar kinds that trilake can build, by uppercase name without underscores.
+SCALAR_KINDS = {
     kind.name.replace("_", ""): kind
     for kind in (
         ScalarKind("BTREE", btree.train, BTREE_DETAILS),
@@ -179,7 +177,7 @@ _NOT_BUILT = {
 def scalar_kind(snapshot: Snapshot, index_type: str) -> ScalarKind:
     """Return the kind of a scalar index by name.  Raises ``UnsupportedIndexError`` with an alternative."""
     kind = str(index_type).upper()
-    built = TRAINED.get(kind.replace("_", ""))
+    built = SCALAR_KINDS.get(kind.replace("_", ""))
     if built is not None and (built.name == "BTREE" or not snapshot.manifest.storage_version.is_legacy):
         return built
     if kind in _NOT_BUILT:
@@ -361,10 +359,9 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
         uuid = UUID(snapshot.runtime.new_id())
         new = f"_indices/{uuid}"
         scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
-        if isinstance(scalar, BTreeIndex | BitmapIndex) and not scalar.answers_items:
-            kind = TRAINED[scalar.kind.upper()]
+        if scalar is not None and not scalar.answers_items and (rows := scalar.read()) is not None:
+            kind = SCALAR_KINDS[scalar.kind.upper()]
             train, details = kind.train, kind.details
-            rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
             rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
             # Keep the file version of the index, as some versions cannot store nulls.

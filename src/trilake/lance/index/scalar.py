@@ -46,6 +46,8 @@ class ScalarIndex(ABC):
     cache: ReadCache
     #: Whether the index supports only searches for list items.
     answers_items: ClassVar[bool] = False
+    #: Whether searches can return exactly the matching rows.
+    is_exact: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -60,6 +62,10 @@ class ScalarIndex(ABC):
     @abstractmethod
     def statistics(self) -> dict[str, Any]:
         """Return ``index_type`` and statistics of the index."""
+
+    def read(self) -> pa.Table | None:
+        """Read all ``values`` with their ``row_ids``; ``None`` if the index does not have them."""
+        return None
 
     @abstractmethod
     def range(self, low: Bound | None, high: Bound | None) -> RowIds | None:

@@ -34,6 +34,7 @@ class ZoneMapIndex(WholePages):
     """An open ZONEMAP index."""
 
     kind = "ZoneMap"
+    is_exact = False
 
     def __init__(self, zones: pa.RecordBatch, rows_per_zone: int) -> None:
         self._low, self._high = zones["min"], zones["max"]

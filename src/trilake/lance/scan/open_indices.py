@@ -15,14 +15,14 @@ from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import IndexMetadata
 
 #: Scalar indices other than BTREE, by the message in their entry.
-_SCALAR: dict[str, type[BTreeIndex | BitmapIndex | ZoneMapIndex]] = {
+_SCALAR: dict[str, type[ScalarIndex]] = {
     "BitmapIndexDetails": BitmapIndex,
     "LabelListIndexDetails": LabelListIndex,
     "ZoneMapIndexDetails": ZoneMapIndex,
 }
 
 
-def scalar_kind(entry: IndexMetadata) -> type[BTreeIndex | BitmapIndex | ZoneMapIndex]:
+def scalar_class(entry: IndexMetadata) -> type[ScalarIndex]:
     """The class of a scalar index; a BTREE if the entry does not state its kind."""
     details = "" if entry.details is None else entry.details.type_url.rpartition(".")[2]
     return _SCALAR.get(details, BTreeIndex)
@@ -67,7 +67,7 @@ class OpenIndices:
 
     def scalar(self, entry: IndexMetadata) -> ScalarIndex | None:
         """Open a scalar index; ``None`` if it is of a newer writer, or missing.  Raises ``CorruptFileError``."""
-        index: ScalarIndex | None = self._opened(scalar_kind(entry), entry)
+        index: ScalarIndex | None = self._opened(scalar_class(entry), entry)
         return index
 
     def any(self, entry: IndexMetadata) -> VectorIndex | ScalarIndex | None:

@@ -28,10 +28,9 @@ from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Opaque, 
 from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex
-from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.scan.fragment_reader import Rows, split
 from trilake.lance.scan.id_conditions import is_of_ids, named_ids
-from trilake.lance.scan.open_indices import OpenIndices, scalar_kind
+from trilake.lance.scan.open_indices import OpenIndices, scalar_class
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
 
 #: An index is not used if it must read more than ``_FEW`` pages, and more than 1/``_PART`` of all its pages.
@@ -149,8 +148,7 @@ class _QueryBuilder:
             covered = entry.fragment_bitmap or FrozenBitMap()
             if field is not None and entry.fields == (field.id,) and not covered.isdisjoint(self.everywhere):
                 by_name.setdefault(entry.name, []).append(entry)
-        # Prefer indices of rows to those of zones.
-        for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]) is ZoneMapIndex):
+        for entries in sorted(by_name.values(), key=lambda entries: scalar_class(entries[0]).is_exact, reverse=True):
             answers = [self.by_ids(entry, self.answer(entry, leaf)) for entry in entries]
             if all(answer is not None for answer in answers):
                 return _segments([answer for answer in answers if answer is not None])

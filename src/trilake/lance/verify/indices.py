@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from trilake.errors import TrilakeError
 from trilake.lance.file.types import is_variable
-from trilake.lance.index.bitmap import BitmapIndex
-from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, split
 from trilake.lance.verify.context import LanceContext
@@ -61,11 +59,11 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
     for entry in table.manifest.indices:
         try:
             index = table.snapshot.indices.any(entry)
-            if isinstance(index, BTreeIndex | BitmapIndex):
-                index.read()
-            elif isinstance(index, VectorIndex):
+            if isinstance(index, VectorIndex):
                 for number in range(len(index.centroids)):
                     index.partition(number)
+            elif index is not None:
+                index.read()
         except (TrilakeError, OSError, ValueError) as e:
             yield _finding(table, "unreadable", unreadable("", e).message, entry)
     return len(table.manifest.indices)
@@ -82,11 +80,11 @@ def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
         try:
             index = table.snapshot.indices.any(entry)
             wrong = None
-            if isinstance(index, BTreeIndex | BitmapIndex) and not index.answers_items:
-                wrong = _values_differ(table, entry, index.read(), has_nulls=index.has_nulls)
-            elif isinstance(index, VectorIndex):
+            if isinstance(index, VectorIndex):
                 ids = [index.partition(number)[1] for number in range(len(index.centroids))]
                 wrong = _ids_differ(table, entry, np.concatenate(ids))
+            elif index is not None and not index.answers_items and (rows := index.read()) is not None:
+                wrong = _values_differ(table, entry, rows, has_nulls=index.has_nulls)
         except (TrilakeError, OSError, ValueError):
             continue  # reported by another check
         if wrong is not None:
