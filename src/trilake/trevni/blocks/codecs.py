@@ -116,7 +116,7 @@ class BlockChecksumError(CorruptFileError):
     """The payload of a block does not match the checksum after it."""
 
 
-class Place(NamedTuple):
+class BlockLocation(NamedTuple):
     """The column, or block of a column, that an error is about."""
 
     file: str
@@ -124,16 +124,16 @@ class Place(NamedTuple):
     block: int | None = None
     offset: int | None = None
 
-    def at(self, block: int, offset: int) -> Place:
-        """Return the place of a block in this column."""
+    def at(self, block: int, offset: int) -> BlockLocation:
+        """Return the location of a block in this column."""
         return self._replace(block=block, offset=offset)
 
     def fail(self, message: str, help: str | None = None) -> CorruptFileError:
-        """Return an error with this place."""
+        """Return an error with this location."""
         return CorruptFileError(message, help=help, **self._asdict())
 
 
-def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload:
+def decompress(codec: str, data: memoryview, size: int, location: BlockLocation) -> Payload:
     """Decompress the payload of one block to exactly ``size`` bytes; bytes after its stream are ignored.
 
     Raises ``CorruptFileError`` if it is damaged or of another size, and ``UnsupportedProtocolError`` for the codec.
@@ -141,26 +141,26 @@ def decompress(codec: str, data: memoryview, size: int, place: Place) -> Payload
     stored = data.nbytes
     if codec == "null":
         if stored != size:
-            raise place.fail(f"the uncompressed block has {stored} bytes, but its descriptor says {size}")
+            raise location.fail(f"the uncompressed block has {stored} bytes, but its descriptor says {size}")
         return data
     if codec not in _DECOMPRESS:
         message, help = f"unknown codec {codec!r}", f"expected one of {', '.join(CODECS)}"
-        raise UnsupportedProtocolError(message, help=help, **place._asdict())
+        raise UnsupportedProtocolError(message, help=help, **location._asdict())
     bound = _BOUND.get(codec)
     if bound is not None and size > bound * stored + 64:
-        raise place.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes in the descriptor")
+        raise location.fail(f"{stored} bytes of {codec} cannot hold the {size} bytes in the descriptor")
     try:
         raw = _DECOMPRESS[codec](data, size)
     except (zlib.error, OSError, ValueError) as e:
-        raise place.fail(f"the {codec} stream is damaged: {e}") from None
+        raise location.fail(f"the {codec} stream is damaged: {e}") from None
     actual = memoryview(raw).nbytes
     if actual != size:
         more = "more than " if actual > size else ""
-        raise place.fail(f"the block has {more}{min(actual, size)} bytes, but its descriptor says {size}")
+        raise location.fail(f"the block has {more}{min(actual, size)} bytes, but its descriptor says {size}")
     return raw
 
 
-def verify(checksum: str, codec: str, data: Payload, stored: bytes, place: Place) -> None:
+def verify(checksum: str, codec: str, data: Payload, stored: bytes, location: BlockLocation) -> None:
     """Compare a payload with the checksum after its block.  Raises ``BlockChecksumError`` if they differ."""
     actual = zlib.crc32(data)
     if actual == int.from_bytes(stored, "big"):
@@ -171,4 +171,4 @@ def verify(checksum: str, codec: str, data: Payload, stored: bytes, place: Place
     # The specification stores crc-32 as a fixed32, which is little-endian.
     if checksum == "crc-32" and actual == int.from_bytes(stored, "little"):
         return
-    raise BlockChecksumError(f"expected the checksum {stored.hex()}, got {actual:08x}", **place._asdict())
+    raise BlockChecksumError(f"expected the checksum {stored.hex()}, got {actual:08x}", **location._asdict())

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.common.utf8 import is_utf8
-from trilake.trevni.blocks.codecs import Payload, Place
+from trilake.trevni.blocks.codecs import BlockLocation, Payload
 from trilake.trevni.blocks.layout import KIND_BOOL, KIND_BYTES, KIND_FIXED, KIND_NULL, KIND_VARINT, STATUS, ValueType
 
 
@@ -76,17 +76,17 @@ class Budget:
         """Return the budget of a request to a file of ``size`` bytes."""
         return Budget(MAX_UNBACKED + UNBACKED_RATIO * size, MAX_INFLATED + INFLATED_RATIO * size, limited)
 
-    def spend(self, elements: int, raw_bytes: int, place: Place) -> None:
+    def spend(self, elements: int, raw_bytes: int, location: BlockLocation) -> None:
         """Count elements decoded from ``raw_bytes``.  Raises ``CorruptFileError`` if the budget is exceeded."""
         self.elements -= max(0, elements - 8 * raw_bytes)
         if self.limited and self.elements < 0:
-            raise place.fail(f"the column claims to have {elements} elements in {raw_bytes} bytes", TRUST_HELP)
+            raise location.fail(f"the column claims to have {elements} elements in {raw_bytes} bytes", TRUST_HELP)
 
-    def inflate(self, stored: int, raw: int, place: Place) -> None:
-        """Count bytes of decompressed blocks.  Raises ``CorruptFileError`` at ``place`` if the budget is exceeded."""
+    def inflate(self, stored: int, raw: int, location: BlockLocation) -> None:
+        """Count bytes of decompressed blocks.  Raises ``CorruptFileError`` if the budget is exceeded."""
         self.inflated -= raw
         if self.limited and self.inflated < 0:
-            raise place.fail(f"{stored} compressed bytes claim to be {raw}", TRUST_HELP)
+            raise location.fail(f"{stored} compressed bytes claim to be {raw}", TRUST_HELP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,16 +98,22 @@ class Slots:
 
 
 def decode(
-    type_: ValueType, array: bool, blocks: Iterable[Block], slots: int, place: Place, budget: Budget, size: int = 0
+    type_: ValueType,
+    array: bool,
+    blocks: Iterable[Block],
+    slots: int,
+    location: BlockLocation,
+    budget: Budget,
+    size: int = 0,
 ) -> Slots:
     """Decode consecutive blocks, in total ``slots`` slots and about ``size`` bytes.  Raises ``CorruptFileError``."""
     if array:
-        return _decode_array(type_, blocks, slots, place, budget)
+        return _decode_array(type_, blocks, slots, location, budget)
     kind, width = KINDS[type_]
     if kind == KIND_VARINT:
-        values = _decode_varints(type_, width, blocks, slots, place)
+        values = _decode_varints(type_, width, blocks, slots, location)
     elif kind == KIND_BYTES:
-        values = _decode_strings(type_, blocks, slots, place, size)
+        values = _decode_strings(type_, blocks, slots, location, size)
     elif kind == KIND_BOOL:
         bits = [np.unpackbits(np.frombuffer(b.payload, np.uint8), count=b.slots, bitorder="little") for b in blocks]
         values = _array(type_, slots, np.packbits(np.concatenate([*bits, _NO_BYTES]), bitorder="little"))
@@ -118,36 +124,40 @@ def decode(
     return Slots(None, values)
 
 
-def _check(status: int, position: int, size: int, place: Place) -> None:
+def _check(status: int, position: int, size: int, location: BlockLocation) -> None:
     if status:
-        raise place.fail(f"{STATUS[status]}, at byte {position} of its payload")
+        raise location.fail(f"{STATUS[status]}, at byte {position} of its payload")
     if position != size:
-        raise place.fail(f"{size - position} bytes are left after the last value")
+        raise location.fail(f"{size - position} bytes are left after the last value")
 
 
-def _decode_varints(type_: ValueType, width: int, blocks: Iterable[Block], slots: int, place: Place) -> pa.Array:
+def _decode_varints(
+    type_: ValueType, width: int, blocks: Iterable[Block], slots: int, location: BlockLocation
+) -> pa.Array:
     out = np.empty(slots, np.int32 if type_ is ValueType.INT else np.int64)
     at = 0
     for block in blocks:
         size, data = memoryview(block.payload).nbytes, kernels().readable(block.payload)
         status, position = kernels().decode_varints(data, size, width, out, at, block.slots)
-        _check(status, position, size, place.at(block.number, block.offset))
+        _check(status, position, size, location.at(block.number, block.offset))
         at += block.slots
     return pa.array(out)
 
 
-def _decode_strings(type_: ValueType, blocks: Iterable[Block], slots: int, place: Place, size: int) -> pa.Array:
+def _decode_strings(
+    type_: ValueType, blocks: Iterable[Block], slots: int, location: BlockLocation, size: int
+) -> pa.Array:
     """Decode all values to one buffer, so that UTF-8 is validated in one pass."""
     offsets = np.zeros(slots + 1, np.int32)
     data = np.empty(min(max(size - slots, 0), _MAX_DATA), np.uint8)
     at = end = 0
-    places: list[tuple[int, int, Place]] = []
+    locations: list[tuple[int, int, BlockLocation]] = []
     for block in blocks:
         size = memoryview(block.payload).nbytes
         # The length of a value takes at least one byte; all other bytes may be data.
         needed = end + size - block.slots
         if needed > _MAX_DATA:
-            raise place.fail("the strings exceed 2 GiB; read fewer rows at a time")
+            raise location.fail("the strings exceed 2 GiB; read fewer rows at a time")
         if needed > len(data):
             grown = np.empty(min(max(needed, 2 * len(data)), _MAX_DATA), np.uint8)
             grown[:end] = data[:end]
@@ -155,25 +165,27 @@ def _decode_strings(type_: ValueType, blocks: Iterable[Block], slots: int, place
         status, position, end = kernels().decode_strings(
             kernels().readable(block.payload), size, offsets, at, block.slots, data, end
         )
-        places.append((at, at + block.slots, place.at(block.number, block.offset)))
-        _check(status, position, size, places[-1][2])
+        locations.append((at, at + block.slots, location.at(block.number, block.offset)))
+        _check(status, position, size, locations[-1][2])
         at += block.slots
     data = data[:end]
     if type_ is ValueType.STRING and not is_utf8(offsets, data):
-        for first, last, block_place in places:
+        for first, last, block_location in locations:
             if not is_utf8(offsets[first : last + 1], data):
-                raise block_place.fail("a string is not UTF-8")
+                raise block_location.fail("a string is not UTF-8")
     return _array(type_, slots, offsets, data)
 
 
-def _decode_array(type_: ValueType, blocks: Iterable[Block], slots: int, place: Place, budget: Budget) -> Slots:
+def _decode_array(
+    type_: ValueType, blocks: Iterable[Block], slots: int, location: BlockLocation, budget: Budget
+) -> Slots:
     kind, width = KINDS[type_]
     lengths = np.empty(slots, np.int32)
     parts = [pa.array([], type_.arrow)]
     at = nulls = 0
     for block in blocks:
         size = memoryview(block.payload).nbytes
-        block_place = place.at(block.number, block.offset)
+        block_location = location.at(block.number, block.offset)
         ints = np.empty(size if kind == KIND_VARINT else 0, np.int64)
         offsets = np.zeros(size + 1 if kind == KIND_BYTES else 0, np.int32)
         data = np.empty(8 * size if kind == KIND_BOOL else size, np.uint8)
@@ -181,10 +193,10 @@ def _decode_array(type_: ValueType, blocks: Iterable[Block], slots: int, place: 
         status, position, count, end = kernels().decode_array(
             payload, size, kind, width, block.slots, lengths, at, ints, offsets, data
         )
-        _check(status, position, size, block_place)
+        _check(status, position, size, block_location)
         at += block.slots
         if kind == KIND_NULL:
-            budget.spend(count, size, block_place)
+            budget.spend(count, size, block_location)
             nulls += count
         elif kind == KIND_VARINT:
             parts.append(pa.array(ints[:count].astype(type_.arrow.to_pandas_dtype())))
@@ -194,7 +206,7 @@ def _decode_array(type_: ValueType, blocks: Iterable[Block], slots: int, place: 
             parts.append(_array(type_, count, np.packbits(data[:end], bitorder="little")))
         else:
             if type_ is ValueType.STRING and not is_utf8(offsets[: count + 1], data[:end]):
-                raise block_place.fail("a string is not UTF-8")
+                raise block_location.fail("a string is not UTF-8")
             parts.append(_array(type_, count, offsets[: count + 1].copy(), data[:end].copy()))
     if type_ is ValueType.NULL:
         return Slots(lengths, pa.nulls(nulls))

@@ -190,9 +190,9 @@ class ColumnFile:
         following = dict(zip(starts, [*starts[1:], self._source.size], strict=False))
         return [following[start] for start in self.header.starts]
 
-    def where(self, number: int) -> codecs.Place:
-        """Return the place of the column ``number`` for errors."""
-        return codecs.Place(self.uri, self.header.columns[number].label)
+    def where(self, number: int) -> codecs.BlockLocation:
+        """Return the location of the column ``number`` for errors."""
+        return codecs.BlockLocation(self.uri, self.header.columns[number].label)
 
     def _read_blocks(self, number: int) -> layout.BlockTable:
         column = self.header.columns[number]
@@ -230,10 +230,10 @@ class ColumnFile:
             data = memoryview(self._source.read(base, offsets[stop] - base)).cast("B")
             for n in range(i, stop):
                 at, end = offsets[n] - base, offsets[n] - base + stored_sizes[n]
-                place = self.where(number).at(first + n, offsets[n])
-                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[n], place)
+                location = self.where(number).at(first + n, offsets[n])
+                raw = codecs.decompress(column.codec, data[at:end], raw_sizes[n], location)
                 if check:
-                    codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), place)
+                    codecs.verify(column.checksum, column.codec, raw, bytes(data[end : end + check]), location)
                 yield Block(raw, slots[n], first + n, offsets[n])
             i = stop
 
@@ -245,15 +245,15 @@ class ColumnFile:
         if wrong.any():
             i = int(np.argmax(wrong))
             what = "lengths" if column.array else f"values of type {type_.value}"
-            place = self.where(column.number).at(first + i, int(table.offsets[first + i]))
-            raise place.fail(f"a block of {slots[i]} {what} cannot have {sizes[i]} bytes")
+            location = self.where(column.number).at(first + i, int(table.offsets[first + i]))
+            raise location.fail(f"a block of {slots[i]} {what} cannot have {sizes[i]} bytes")
         stored = table.stored_sizes[first : first + len(slots)]
         inflated = np.where((sizes > _LARGE) & (sizes > _MAX_RATIO * stored), sizes, 0)
         if not self._trusted and inflated.sum() > _MAX_INFLATED:
             i = int(np.argmax(inflated))
-            place = self.where(column.number).at(first + i, int(table.offsets[first + i]))
+            location = self.where(column.number).at(first + i, int(table.offsets[first + i]))
             message = f"the block claims that {stored[i]} bytes decompress to {sizes[i]} bytes with {column.codec}"
-            raise place.fail(message, TRUST_HELP)
+            raise location.fail(message, TRUST_HELP)
 
 
 class _Request:
@@ -305,14 +305,14 @@ class _Request:
 
     def _cut(self, number: int) -> Slots:
         column = self._columns[number]
-        place = self._file.where(number)
+        location = self._file.where(number)
         first, last = self._ranges[number]
         table = self._file.blocks(number)
         bounds = [self._slots_before(number, int(row)) for row in table.row_starts[first : last + 1]]
         slots = [b - a for a, b in pairwise(bounds)]
         raw_bytes = int(table.raw_sizes[first:last].sum())
         total = sum(slots)
-        begin = place.at(first, int(table.offsets[first]))
+        begin = location.at(first, int(table.offsets[first]))
         if column.codec != "null":
             self._budget.inflate(int(table.stored_sizes[first:last].sum()), raw_bytes, begin)
         if column.array:
@@ -322,7 +322,7 @@ class _Request:
             column.array,
             self._file.payloads(number, first, last, slots),
             total,
-            place,
+            location,
             self._budget,
             # The sizes in descriptors are not verified yet: reserve no more than a valid file needs.
             min(raw_bytes, (1 << 24) + 16 * int(table.stored_sizes[first:last].sum())),

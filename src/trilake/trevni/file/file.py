@@ -211,8 +211,8 @@ class TrevniFile(ColumnFile):
         keys = map(key, self.cut([number], start, stop)[number].values.to_pylist())
         for row, one in enumerate(keys, start):
             if row == start and one != firsts[block - 1]:
-                place = self.where(number).at(block - 1, int(table.offsets[block - 1]))
-                raise place.fail("the first value differs from the one in the block descriptor")
+                location = self.where(number).at(block - 1, int(table.offsets[block - 1]))
+                raise location.fail("the first value differs from the one in the block descriptor")
             if one >= target:
                 return row
         return stop

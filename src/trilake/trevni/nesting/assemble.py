@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import CorruptFileError
-from trilake.trevni.blocks.codecs import Place
+from trilake.trevni.blocks.codecs import BlockLocation
 from trilake.trevni.blocks.decode import Budget, Int32s, Slots
 from trilake.trevni.blocks.layout import ColumnDescriptor, Header, ValueType
 from trilake.trevni.nesting.arrow_forms import bare, plain_type
@@ -266,7 +266,7 @@ class Assembler:
         inside = None
         if places is not None:
             # A null fixed-size list also has elements, which are null.
-            self._budget.spend(int((places < 0).sum()) * size, 0, Place(self._file, node.field.name))
+            self._budget.spend(int((places < 0).sum()) * size, 0, BlockLocation(self._file, node.field.name))
             steps = np.arange(size)
             inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)
         element = self.array(node.nodes[0], len(lengths) * size, inside)
