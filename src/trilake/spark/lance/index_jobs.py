@@ -36,7 +36,7 @@ from trilake.lance.index.vector_index import VectorIndex
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import IndexMetadata
-from trilake.spark.lance.jobs import Place, run_tasks
+from trilake.spark.lance.jobs import DatasetVersion, run_tasks
 from trilake.spark.session.settings import session_store
 
 #: The fewest rows that one task encodes, and the most tasks.
@@ -127,11 +127,11 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
     rng = np.random.default_rng(plan.seed)
     chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * plan.partitions), replace=False))
     first = plan.checked_sample(sample_part(snapshot, plan, chosen))
-    place, parts, modern = Place.of(snapshot), _PARTS, is_modern(snapshot)
+    dataset, parts, modern = DatasetVersion.of(snapshot), _PARTS, is_modern(snapshot)
 
     def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
         def job(part: int) -> ivf_pq.Sums:
-            current = place.open()
+            current = dataset.open()
             share = np.array_split(sample_ranks(current, plan), parts)[part]
             vectors = sample_part(current, plan, share)
             vectors = vectors[np.isfinite(vectors).all(axis=1)]
@@ -148,13 +148,13 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
 
 def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centroids: Floats) -> Floats:
     """The code words of all pieces; a task computes some pieces."""
-    place, modern = Place.of(snapshot), is_modern(snapshot)
+    dataset, modern = DatasetVersion.of(snapshot), is_modern(snapshot)
     # A code word needs no more vectors than a partition does, for any number of partitions.
     most = 256 * ivf_pq.WORDS
     groups = [part.tolist() for part in np.array_split(np.arange(plan.pieces), min(plan.pieces, 8))]
 
     def job(numbers: list[int]) -> list[Floats]:
-        current = place.open()
+        current = dataset.open()
         ranks = sample_ranks(current, plan)
         ranks = ranks[:: max(1, len(ranks) // most)]
         vectors = plan.checked_sample(sample_part(current, plan, ranks), least=1)
@@ -166,7 +166,7 @@ def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centr
 
 def _encode(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model) -> IndexMetadata:
     """Write the index of all live rows, and return its manifest entry."""
-    place, uuid = Place.of(snapshot), UUID(snapshot.runtime.new_id())
+    dataset, uuid = DatasetVersion.of(snapshot), UUID(snapshot.runtime.new_id())
     rows = max(_ROWS, sum(r.physical_rows for r in snapshot.readers) // _TASKS)
     pieces = [
         [reader.fragment.id, start, min(start + rows, reader.physical_rows)]
@@ -186,7 +186,7 @@ def _encode(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, mode
 
     def job(task: tuple[int, list[list[int]]]) -> str:
         number, ranges = task
-        current = place.open()
+        current = dataset.open()
         parts = []
         for id, start, stop in ranges:
             parts.append(encoded_rows(current, column, model, current.by_id[id], start, stop))

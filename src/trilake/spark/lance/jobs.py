@@ -63,7 +63,7 @@ def failed_job(cause: Exception) -> Exception:
 
 
 @dataclass(frozen=True)
-class Place:
+class DatasetVersion:
     """A version of a dataset that a task opens."""
 
     uri: str
@@ -72,7 +72,7 @@ class Place:
     runtime: Runtime
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Place:
+    def of(cls, snapshot: Snapshot) -> DatasetVersion:
         return cls(snapshot.store.uri, dict(snapshot.store.options), snapshot.version, snapshot.runtime)
 
     def open(self) -> Snapshot:
@@ -122,10 +122,10 @@ def compact(
     """
     snapshot = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     snapshot.manifest.check_writable(snapshot.store.uri)
-    place = Place.of(snapshot)
+    dataset = DatasetVersion.of(snapshot)
 
     def job(task: CompactionTask) -> RewriteResult:
-        return rewrite(place.open(), task)
+        return rewrite(dataset.open(), task)
 
     return commit_compaction(snapshot, run_tasks(spark, plan_compaction(snapshot, options).tasks, job))[1]
 
@@ -199,10 +199,10 @@ def _change_rows(
         current.filter(where)  # raises here instead of in a task
         if updates is not None:
             updating.bind(current.schema, updates)
-        place = Place.of(current)
+        dataset = DatasetVersion.of(current)
 
         def job(fragment: int) -> ChangedFragment:
-            return _change_fragment(place.open(), fragment, where, updates, options)
+            return _change_fragment(dataset.open(), fragment, where, updates, options)
 
         touched = [c for c in run_tasks(spark, [f.id for f in current.manifest.fragments], job) if c.rows]
         count = sum(c.rows for c in touched)

@@ -27,7 +27,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
-from trilake.spark.lance.jobs import ChangedFragment, Place, failed_job, left_of
+from trilake.spark.lance.jobs import ChangedFragment, DatasetVersion, failed_job, left_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
 from trilake.spark.session.runner import row_outcomes
 from trilake.spark.session.settings import session_options
@@ -165,7 +165,7 @@ def _mark_rows(
         count = pairs.where("matched").count()
         if count:
             raise InvalidArgumentError(f"{plural(count, 'row matches', 'rows match')}, but when_matched_fail is set")
-    place, must_differ = Place.of(snapshot), clauses.update
+    dataset, must_differ = DatasetVersion.of(snapshot), clauses.update
 
     def work(batches: Iterator[pa.RecordBatch], _: int) -> list[ChangedFragment] | str | None:
         parts = [b.column(0).to_numpy(zero_copy_only=False).astype(np.uint64) for b in batches]
@@ -175,7 +175,7 @@ def _mark_rows(
             return _SEVERAL
         if not len(unique):
             return None
-        current, changes = place.open(), []
+        current, changes = dataset.open(), []
         fragments = (unique >> np.uint64(32)).astype(np.int64)
         for id in np.unique(fragments).tolist():
             reader = current.by_id[id]
