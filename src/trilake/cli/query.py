@@ -13,7 +13,7 @@ import pyarrow as pa
 from trilake import api
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TrilakeError
 from trilake.expr.terms.engine import QueryError, first_line
-from trilake.sql.duckdb.places import Context
+from trilake.sql.duckdb.table_paths import Context
 from trilake.sql.parser.cursor import SqlTextError
 
 #: Rows per batch.

@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from trilake.delta.log.log import DeltaLog
-from trilake.sql.duckdb.places import SnapshotCache
+from trilake.sql.duckdb.table_paths import SnapshotCache
 
 _LONG_AGO = (1_700_000_000, 1_700_000_000)
 
@@ -84,7 +84,7 @@ def test_large_file_list_is_not_cached(tmp_path: Path, monkeypatch: pytest.Monke
     known, place = SnapshotCache(), tmp_path / "t"
     trilake.write({"n": [1]}, place)
     _age(place)
-    monkeypatch.setattr("trilake.sql.duckdb.places._LARGEST", 10)
+    monkeypatch.setattr("trilake.sql.duckdb.table_paths._LARGEST", 10)
     assert _rows(known, place) == [{"n": 1}]
     assert not known.versions.values
 

@@ -24,7 +24,7 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
 )
-from trilake.sql.duckdb.places import Place
+from trilake.sql.duckdb.table_paths import TablePath
 from trilake.sql.parser.cursor import SqlTextError
 from trilake.table.table import Table
 
@@ -105,14 +105,14 @@ def test_version_must_be_an_integer(tmp_path: Path, version: str) -> None:
 
 def test_all_references_to_a_table_see_one_version(t: str, monkeypatch: pytest.MonkeyPatch) -> None:
     versions: list[int | None] = []
-    original = Place.open
+    original = TablePath.open
 
-    def opened(place: Place, *args: Any) -> Table:
+    def opened(place: TablePath, *args: Any) -> Table:
         table = original(place, *args)
         versions.append(table.version)
         return table
 
-    monkeypatch.setattr(Place, "open", opened)
+    monkeypatch.setattr(TablePath, "open", opened)
     assert run(
         f"SELECT a.n = b.n AS same FROM (SELECT count(*) AS n FROM {t}) a, (SELECT count(*) AS n FROM {t}) b"
     ) == [{"same": True}]

@@ -22,8 +22,8 @@ from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_c
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr import evaluate_all, parse_expression
-from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, read_of, rows_to_write
+from trilake.sql.duckdb.table_paths import Context, TablePath, find_table
 from trilake.sql.parser.changes import (
     Insert,
     check_plain_insert,
@@ -71,7 +71,7 @@ def _plain(sql: str, names: _Names) -> str:
 def run_delete(context: Context, sql: str) -> pa.Table:
     """Delete rows; return their number."""
     change = parse_delete(context.cursor(sql))
-    table = place_of(context, change.parts).delta(context, "DELETE")
+    table = find_table(context, change.parts).delta(context, "DELETE")
     where = None if change.condition is None else _plain(change.condition, _names(change.parts, change.alias))
     return one_row(num_affected_rows=table.delete(where).rows)
 
@@ -79,18 +79,18 @@ def run_delete(context: Context, sql: str) -> pa.Table:
 def run_truncate(context: Context, sql: str) -> pa.Table:
     """Delete all rows, or those of some partitions."""
     change = parse_truncate(context.cursor(sql))
-    place = place_of(context, change.parts)
-    table = place.delta(context, "TRUNCATE TABLE")
+    target = find_table(context, change.parts)
+    table = target.delta(context, "TRUNCATE TABLE")
     snapshot = table.snapshot
     fields = partition_fields(read_schema(snapshot.schema), snapshot.metadata.partition_columns)
-    condition = partition_condition(change.partition, fields, place.path)
+    condition = partition_condition(change.partition, fields, target.path)
     return one_row(num_affected_rows=table.delete(condition).rows)
 
 
 def run_update(context: Context, sql: str) -> pa.Table:
     """Update rows; return their number."""
     change = parse_update(context.cursor(sql))
-    table = place_of(context, change.parts).delta(context, "UPDATE")
+    table = find_table(context, change.parts).delta(context, "UPDATE")
     names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
     columns = [(unqualified(name, names), value) for name, value in change.values]
     values = assigned_once((c, _plain(default_or(schema, c, value), names)) for c, value in columns)
@@ -101,7 +101,7 @@ def run_update(context: Context, sql: str) -> pa.Table:
 def run_merge(context: Context, sql: str) -> pa.Table:
     """Merge rows; return the numbers of changed rows."""
     call = parse_merge(Cursor(sql, path_tokens(sql)))
-    table = place_of(context, call.parts).delta(context, "MERGE")
+    table = find_table(context, call.parts).delta(context, "MERGE")
     source_alias = call.source_alias or (call.source_parts[-1] if call.source_parts else "source")
     query = f"SELECT * FROM {call.source} AS {quote_name(source_alias)}"
     source, read = rows_to_write(context, query), read_of(context, query, table)
@@ -138,16 +138,16 @@ def run_insert(context: Context, sql: str) -> pa.Table:
     """
     rows = 0
     for insert in parse_inserts(sql, path_tokens(sql)):
-        place = place_of(context, insert.parts)
-        rows += _into_delta(context, place, insert) if place.has_log else _into(context, place, insert)
+        target = find_table(context, insert.parts)
+        rows += _into_delta(context, target, insert) if target.has_log else _into(context, target, insert)
     return pa.table({"num_affected_rows": pa.array([rows]), "num_inserted_rows": pa.array([rows])})
 
 
-def _into_delta(context: Context, place: Place, insert: Insert) -> int:
-    table = place.delta(context, "INSERT INTO")
+def _into_delta(context: Context, target: TablePath, insert: Insert) -> int:
+    table = target.delta(context, "INSERT INTO")
     schema, metadata = read_schema(table.snapshot.schema), table.metadata
     values = {column: context.filled(value) for column, value in insert.static.items()}
-    static = own_partitions(values, insert.dynamic, metadata.partition_columns, place.path)
+    static = own_partitions(values, insert.dynamic, metadata.partition_columns, target.path)
     where = insert.replace_where and context.filled(insert.replace_where)
     if static and (insert.overwrite or insert.if_not_exists):
         partition = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())
@@ -155,7 +155,7 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
             return 0
         where = partition if insert.overwrite and where is None else where
     widening = AutomaticWidening.of(metadata) if insert.evolve else NO_WIDENING
-    rows = _rows_of(context, insert, schema, static, place, widening=widening)
+    rows = _rows_of(context, insert, schema, static, target, widening=widening)
     request = WriteRequest(
         mode="overwrite" if insert.overwrite else "append",
         schema=from_arrow(rows.schema),
@@ -169,10 +169,10 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
     return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request, seen=opened, read=read).rows_added)
 
 
-def _into(context: Context, place: Place, insert: Insert) -> int:
-    check_plain_insert(insert, place.shown, place.path)
-    schema = place.open(context).schema
-    rows = _rows_of(context, insert, from_arrow(schema), {}, place)
+def _into(context: Context, target: TablePath, insert: Insert) -> int:
+    check_plain_insert(insert, target.shown, target.path)
+    schema = target.open(context).schema
+    rows = _rows_of(context, insert, from_arrow(schema), {}, target)
     extra = [n for n in rows.column_names if n not in schema.names]
     if extra:
         raise SchemaMismatchError(
@@ -183,7 +183,7 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
         rows = rows.append_column(f, pa.nulls(rows.num_rows, f.type))
     rows = rows.select(schema.names)
     write = TableWrite("overwrite" if insert.overwrite else "append")
-    return format_named(place.format).write(context.store(place.path), rows, write).rows_added
+    return format_named(target.format).write(context.store(target.path), rows, write).rows_added
 
 
 def _rows_of(
@@ -191,12 +191,12 @@ def _rows_of(
     insert: Insert,
     schema: StructType,
     static: Mapping[str, str],
-    place: Place,
+    target: TablePath,
     *,
     widening: AutomaticWidening = NO_WIDENING,
 ) -> pa.Table:
     """The query's rows with the names and types of the table's columns; ``widening`` keeps wider types."""
-    expected = expected_columns(insert, schema, static, display_name=place.shown, path=place.path)
+    expected = expected_columns(insert, schema, static, display_name=target.shown, path=target.path)
     frames = dict(context.frames)
 
     def default(field: StructField, sql: str) -> str:
@@ -209,12 +209,12 @@ def _rows_of(
     if insert.by_name:
         fields = [schema.find(n) for n in rows.column_names]
         rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
-        if place.has_log and not insert.evolve:
+        if target.has_log and not insert.evolve:
             row_schema = _delta_schema(rows)
             if row_schema is not None:
                 check_structs_whole(row_schema, schema)
     elif rows.num_columns != len(expected):
-        raise wrong_number_of_columns(insert, rows.num_columns, expected, display_name=place.shown, path=place.path)
+        raise wrong_number_of_columns(insert, rows.num_columns, expected, display_name=target.shown, path=target.path)
     else:
         row_schema = None if insert.columns is not None else _delta_schema(rows)
         if row_schema is None or not needs_no_cast(row_schema, expected, schema, evolve=insert.evolve):

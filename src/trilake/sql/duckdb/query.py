@@ -25,7 +25,7 @@ from trilake.expr import evaluate_all, parse_expression
 from trilake.expr.terms.engine import first_line, new_connection
 from trilake.expr.views import in_microseconds, microseconds_schema
 from trilake.sql.duckdb.database import Source, batches_of, table_of
-from trilake.sql.duckdb.places import Context, relation_of, unknown_name
+from trilake.sql.duckdb.table_paths import Context, parse_table_path, unknown_name
 from trilake.sql.parser.cursor import Cursor, SqlTextError, SyntaxProblem
 from trilake.sql.parser.edits import Edit, Edited, line_and_position
 from trilake.sql.parser.tokens import AFTER_RELATION, tokenize
@@ -72,8 +72,8 @@ def read_of(context: Context, sql: str, target: Table) -> ReadSet:
     """The read set of a query whose rows are written into ``target``."""
     for relation in parse_query(sql).relations:
         if relation.changes is None and relation.at is None:
-            place = relation_of(context, relation.parts, quoted=relation.quoted)
-            if place is not None and place.at is None and context.store(place.path).uri == target.uri:
+            table_path = parse_table_path(context, relation.parts, quoted=relation.quoted)
+            if table_path is not None and table_path.at is None and context.store(table_path.path).uri == target.uri:
                 return ReadSet(whole_table=True)
     return ReadSet()
 
@@ -110,9 +110,9 @@ def _sources(context: Context, query: Query) -> dict[Name, Source]:
         elif relation.at is None and (name := relation.parts[-1].lower()) in frames and len(relation.parts) == 1:
             sources[relation.name] = _frame(frames[name])
         elif len(relation.parts) > 1 or relation.parts[0].lower() not in query.defined:
-            place = relation_of(context, relation.parts, quoted=relation.quoted)
-            if place is not None:
-                sources[relation.name] = place.open(context, *_version(context, relation))
+            table_path = parse_table_path(context, relation.parts, quoted=relation.quoted)
+            if table_path is not None:
+                sources[relation.name] = table_path.open(context, *_version(context, relation))
             elif relation.name != relation.parts:
                 raise unknown_name(quote_parts(relation.parts))
     return sources
@@ -145,8 +145,8 @@ def _changes(context: Context, arguments: str) -> pa.Table:
             f"{CHANGES} takes a path, the first version or time, and optionally the last",
             help=f"write {CHANGES}('/path', 1)",
         )
-    place = relation_of(context, (DEFAULT, values[0]))
-    opened = place and place.open(context)
+    table_path = parse_table_path(context, (DEFAULT, values[0]))
+    opened = table_path and table_path.open(context)
     if not isinstance(opened, ArrowDeltaTable):
         raise TableNotFoundError(
             "expected a Delta table: only those have a change feed", help="check the path", file=values[0]

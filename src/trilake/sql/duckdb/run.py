@@ -19,8 +19,8 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.sql.duckdb.changes import one_row, run_delete, run_insert, run_merge, run_truncate, run_update
-from trilake.sql.duckdb.places import Context, place_of
 from trilake.sql.duckdb.query import constant, run_query
+from trilake.sql.duckdb.table_paths import Context, find_table
 from trilake.sql.duckdb.tables import run_alter, run_create, run_describe
 from trilake.sql.parser.cursor import Cursor, SqlTextError, SyntaxProblem
 from trilake.sql.parser.literals import Args, with_values
@@ -47,12 +47,12 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
     """Run one statement."""
     if isinstance(statement, Convert):
         return _convert(context, statement)
-    place = place_of(context, statement.parts)
+    table_path = find_table(context, statement.parts)
     if isinstance(statement, History):
-        return place.open(context).history(statement.limit)
-    if not place.has_log and place.at is None:
-        return maintain(place.open(context), statement, _time)
-    table = place.delta(context, type(statement).__name__.upper())
+        return table_path.open(context).history(statement.limit)
+    if not table_path.has_log and table_path.at is None:
+        return maintain(table_path.open(context), statement, _time)
+    table = table_path.delta(context, type(statement).__name__.upper())
     match statement:
         case Detail():
             return table.detail()
@@ -77,7 +77,7 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
 def run_analyze(context: Context, sql: str) -> pa.Table:
     """Collect statistics of files that lack some, or of all files."""
     call = parse_analyze(context.cursor(sql))
-    table = place_of(context, call.parts).delta(context, "ANALYZE TABLE")
+    table = find_table(context, call.parts).delta(context, "ANALYZE TABLE")
     check_columns(table.snapshot, call.columns)
     if call.scan:
         compute_statistics(table.log, everything=call.everything)
@@ -217,14 +217,14 @@ def _drop(context: Context, sql: str) -> pa.Table:
     cursor = context.cursor(sql)
     cursor.expect("DROP", "TABLE")
     unless = cursor.accept("IF", "EXISTS")
-    place = place_of(context, cursor.name(), new=True)
-    if format_named(place.format).detect(context.store(place.path)):
+    table_path = find_table(context, cursor.name(), new=True)
+    if format_named(table_path.format).detect(context.store(table_path.path)):
         raise InvalidArgumentError(
-            f"a table named by path cannot be dropped: {place.path}",
+            f"a table named by path cannot be dropped: {table_path.path}",
             help="delete it with trilake.drop, or its rows with DELETE FROM",
         )
     if not unless:
-        raise TableNotFoundError("no table found", help="check the path, or write IF EXISTS", file=place.path)
+        raise TableNotFoundError("no table found", help="check the path, or write IF EXISTS", file=table_path.path)
     return pa.table({})
 
 

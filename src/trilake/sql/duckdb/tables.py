@@ -15,13 +15,13 @@ from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.protocol.sql_types import type_sql
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.changes import one_row
-from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, rows_to_write, run_query
+from trilake.sql.duckdb.table_paths import Context, TablePath, find_table
 from trilake.sql.parser.alter import change_table
 from trilake.sql.parser.changes import QUERY_WORDS
 from trilake.sql.parser.create import (
     Create,
-    check_place,
+    check_create_at,
     check_plain,
     create_mode,
     description_like,
@@ -53,22 +53,22 @@ def run_create(context: Context, sql: str) -> pa.Table:
             f"without Spark there is no catalog, which this statement needs: {sql.strip()[:200]}",
             help="name the table by path: CREATE TABLE delta.`/path`",
         )
-    place = place_of(context, call.parts, new=True)
-    if call.provider is not None and format_of_provider(call.provider) != place.format:
+    target = find_table(context, call.parts, new=True)
+    if call.provider is not None and format_of_provider(call.provider) != target.format:
         raise InvalidArgumentError(
-            f"{place.shown} cannot be a {call.provider} table",
+            f"{target.shown} cannot be a {call.provider} table",
             help=f"leave USING out, or write {call.provider}.`/path`",
         )
-    call = with_options(call, place.format)
-    there = format_named(place.format).detect(context.store(place.path))
-    check_place(call, place.format, place.path, exists=there)
+    call = with_options(call, target.format)
+    there = format_named(target.format).detect(context.store(target.path))
+    check_create_at(call, target.format, target.path, exists=there)
     if there and call.if_not_exists:
         return _NOTHING
     if call.clone_of is not None:
-        return _clone(context, call, place)
-    if not place.has_log:
-        return _create_other(context, call, place)
-    return _create_delta(context, call, place, there=there)
+        return _clone(context, call, target)
+    if not target.has_log:
+        return _create_other(context, call, target)
+    return _create_delta(context, call, target, there=there)
 
 
 def _parse(context: Context, sql: str) -> Create | None:
@@ -81,8 +81,8 @@ def _parse(context: Context, sql: str) -> Create | None:
     return parse_create(Cursor(sql, path_tokens(sql)))
 
 
-def _create_delta(context: Context, call: Create, place: Place, *, there: bool) -> pa.Table:
-    log = context.log(place.path)
+def _create_delta(context: Context, call: Create, target: TablePath, *, there: bool) -> pa.Table:
+    log = context.log(target.path)
     if call.query is not None:
         if call.columns:
             raise InvalidArgumentError(
@@ -95,7 +95,7 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
         write_arrow(log, rows.schema, iter(rows.to_batches()), request)
         return _NOTHING
     if call.like is not None:
-        source = place_of(context, call.like)
+        source = find_table(context, call.like)
         if source.has_log:
             table = description_like(source.delta(context, "CREATE TABLE LIKE").log, call)
         else:
@@ -109,27 +109,27 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
     return _NOTHING
 
 
-def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
-    check_plain(call, place.format)
+def _create_other(context: Context, call: Create, target: TablePath) -> pa.Table:
+    check_plain(call, target.format)
     if call.query is not None:
         rows = rows_to_write(context, call.query)
     else:
         schema = schema_of(call)
         if call.like is not None:
-            schema = from_arrow(place_of(context, call.like).open(context).schema)
+            schema = from_arrow(find_table(context, call.like).open(context).schema)
         fields = tuple(replace(f, nullable=True) for f in schema.fields)
         rows = StructType(fields).to_arrow_schema().empty_table()
     write = TableWrite("overwrite" if call.replace else "error", call.partition_by or None, dict(call.properties))
-    format_named(place.format).write(context.store(place.path), rows, write)
+    format_named(target.format).write(context.store(target.path), rows, write)
     return _NOTHING
 
 
-def _clone(context: Context, call: Create, place: Place) -> pa.Table:
+def _clone(context: Context, call: Create, target: TablePath) -> pa.Table:
     assert call.clone_of is not None
     path = parquet_path(call.clone_of)
     if path is not None:
-        return _clone_of_parquet(context, call, path, place)
-    source = place_of(context, call.clone_of)
+        return _clone_of_parquet(context, call, path, target)
+    source = find_table(context, call.clone_of)
     table = replace(source, at=None).delta(context, "CLONE")
     version: int | None = None
     timestamp: str | None = None
@@ -142,7 +142,7 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
     elif source.at is not None:
         version = source.open(context).version
     result = table.clone(
-        place.path,
+        target.path,
         shallow=call.shallow,
         version=version,
         timestamp=timestamp,
@@ -152,14 +152,14 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
     return one_row(**numbers(result, CLONE))
 
 
-def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -> pa.Table:
+def _clone_of_parquet(context: Context, call: Create, path: str, target: TablePath) -> pa.Table:
     if call.travel is not None:
         raise no_versions(("parquet", path))
     files = context.log(path)
     result = clone(
         snapshot_of_parquet(files.store, files.engine),
         files,
-        context.log(place.path),
+        context.log(target.path),
         shallow=call.shallow,
         replace_target=call.replace,
         properties=call.properties,
@@ -172,7 +172,7 @@ def run_alter(context: Context, sql: str) -> pa.Table:
     """Change columns, properties, constraints and features of a Delta table."""
     cursor = context.cursor(sql)
     cursor.expect("ALTER", "TABLE")
-    table = place_of(context, cursor.name()).delta(context, "ALTER TABLE")
+    table = find_table(context, cursor.name()).delta(context, "ALTER TABLE")
     if cursor.is_word("RENAME", "TO") or cursor.is_word("SET", "LOCATION"):
         raise InvalidArgumentError(
             "a table named by path cannot be renamed or relocated", help="move its folder, or clone it", file=table.uri
@@ -189,9 +189,9 @@ def run_describe(context: Context, sql: str) -> pa.Table:
     if cursor.is_any(*QUERY_WORDS) and not cursor.is_word("TABLE"):
         return run_query(context, sql)
     cursor.accept("TABLE")
-    place = place_of(context, cursor.name())
+    target = find_table(context, cursor.name())
     cursor.end()
-    schema = from_arrow(place.open(context).schema)
+    schema = from_arrow(target.open(context).schema)
     return pa.table(
         {
             "col_name": pa.array(schema.names, pa.string()),

@@ -433,7 +433,7 @@ def check_plain(call: Create, format: str) -> None:
         )
 
 
-def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
+def check_create_at(call: Create, format: str, path: str, *, exists: bool) -> None:
     """Check that a statement may create or replace the table at a path.
 
     Raises ``InvalidArgumentError`` for a second location, ``TableExistsError``, ``TableNotFoundError``.

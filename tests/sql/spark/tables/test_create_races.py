@@ -25,7 +25,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.sql.spark.session import catalogue as place_names
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.tables import alter, create_place, create_tables
+from trilake.sql.spark.tables import alter, create_tables, table_location
 from trilake.storage import open_store
 
 PLAIN = "CREATE TABLE {}raced (id INT) USING delta"
@@ -142,7 +142,7 @@ def test_create_if_not_exists_waits_for_the_name(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """The files at a managed table's location belong to a statement that has not registered them yet."""
-    looks, original_look, original_add = Event(), create_place.gets_its_name, place_names.add_delta
+    looks, original_look, original_add = Event(), table_location.gets_its_name, place_names.add_delta
 
     def look(*args: Any) -> bool:
         looks.set()
@@ -153,7 +153,7 @@ def test_create_if_not_exists_waits_for_the_name(
         assert looks.wait(60)
         original_add(*args, **more)
 
-    monkeypatch.setattr(create_place, "gets_its_name", look)
+    monkeypatch.setattr(table_location, "gets_its_name", look)
     monkeypatch.setattr(place_names, "add_delta", add)
     started: list[Future[Any]] = []
     with ThreadPoolExecutor(1) as other:

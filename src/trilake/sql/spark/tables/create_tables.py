@@ -64,14 +64,14 @@ from trilake.sql.spark.session.targets import (
     target_of,
     whole_table_of,
 )
-from trilake.sql.spark.tables.create_place import (
-    Place,
+from trilake.sql.spark.tables.table_location import (
+    TableLocation,
+    choose_location,
     gets_its_name,
     is_name_of,
     name_first,
     named,
     no_columns,
-    place_of_new,
 )
 from trilake.sql.spark.tables.view_statements import create_view, is_view
 from trilake.table.registry import DEFAULT, format_of_provider, has_log
@@ -88,24 +88,23 @@ _NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSU
 def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
     """Create an empty table, or an entry for an existing one; ``columns`` replace those of ``call``.  Raises
     ``TableExistsError``, and ``SchemaMismatchError`` if the existing table differs from the statement."""
-    place = place_of_new(session, call, format)
-    if place.exists and call.if_not_exists:
+    location = choose_location(session, call, format)
+    if location.exists and call.if_not_exists:
         return nothing(session)
     schema = schema_of(call) if columns is None else columns
     if not has_log(format):
-        return _create_other(session, call, place, to_spark(schema))
-    log = session_log(session.spark, session.store(place.path))
-    table = replace(_with_defaults(session, description_of(call, schema)), managed=place.managed)
+        return _create_other(session, call, location, to_spark(schema))
+    log = session_log(session.spark, session.store(location.path))
+    table = replace(_with_defaults(session, description_of(call, schema)), managed=location.managed)
     is_new = False
     about = About(to_spark(schema), call.comment, call.properties)
-    with named(session, place, about, call=call) as name:
+    with named(session, location, about, call=call) as name:
         there = log.exists()
-        new_name = place.parts is not None and not place.exists
-        replaced = place.managed and call.replace
-        if there and not replaced and (new_name or (place.parts is None and not table.schema.fields)):
+        replaced = location.managed and call.replace
+        if there and not replaced and (location.needs_entry or (location.parts is None and not table.schema.fields)):
             check_same_table(log, description_of(call, schema))
         elif not table.schema.fields and call.replace:
-            no_columns(place, exists=there)
+            no_columns(location, exists=there)
         else:
             judge_checks(session.spark, table.schema, table.checks)
             judge_generated(session.spark, table.schema)
@@ -151,20 +150,20 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
             "CREATE TABLE AS SELECT does not accept a list of columns", help="leave it out: the columns are the query's"
         )
     assert call.query is not None
-    place = place_of_new(session, call, format)
-    if place.exists and call.if_not_exists:
+    location = choose_location(session, call, format)
+    if location.exists and call.if_not_exists:
         return nothing(session)
     frame = query(session, call.query)
     if not has_log(format):
-        return _create_other(session, call, place, frame.schema, frame)
+        return _create_other(session, call, location, frame.schema, frame)
     schema = from_spark(frame.schema, limits=True)
-    log = session_log(session.spark, session.store(place.path))
+    log = session_log(session.spark, session.store(location.path))
     table = _with_defaults(session, description_of(call, schema))
     there = log.exists()
-    request = write_of_query(call, schema, table, there=there, managed=place.managed)
+    request = write_of_query(call, schema, table, there=there, managed=location.managed)
     about = About(frame.schema, call.comment, call.properties)
-    with named(session, place, about, call=call) as name:
-        result = write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
+    with named(session, location, about, call=call) as name:
+        result = write_dataframe(frame, location.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
         name(log, result.version == 0 and (request.mode != "ignore" or result.files_added > 0))
     return nothing(session)
 
@@ -172,8 +171,8 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
 def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
     """Create an empty table with the columns of another table or view.  Raises ``TableNotFoundError``."""
     assert call.like is not None
-    place = place_of_new(session, call, format)
-    if place.exists and call.if_not_exists:
+    location = choose_location(session, call, format)
+    if location.exists and call.if_not_exists:
         return nothing(session)
     source = resolve(session, call.like)
     if isinstance(source, Target) and source.has_log and has_log(format):
@@ -185,12 +184,12 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
         else:
             frame, inside = frame_of_name(session, source), ()
         if not has_log(format):
-            return _create_other(session, call, place, frame.schema)
+            return _create_other(session, call, location, frame.schema)
         table = replace(description_of(call, from_spark(frame.schema, limits=True)), partition_by=inside)
-    log = session_log(session.spark, session.store(place.path))
+    log = session_log(session.spark, session.store(location.path))
     about = About(to_spark(table.schema), call.comment, call.properties)
-    with named(session, place, about, call=call) as name:
-        result = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
+    with named(session, location, about, call=call) as name:
+        result = create_table(log, replace(table, managed=location.managed), mode=create_mode(call))
         name(log, result.is_new_table)
     return nothing(session)
 
@@ -198,11 +197,11 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
     """Clone a table; return its metrics."""
     source = clone_source(session, call)
-    place = place_of_new(session, call, DEFAULT)
-    if place.exists and call.if_not_exists:
+    location = choose_location(session, call, DEFAULT)
+    if location.exists and call.if_not_exists:
         return nothing(session)
-    into = session_log(session.spark, session.store(place.path))
-    with named(session, place, About.of(source.snapshot), call=call) as name:
+    into = session_log(session.spark, session.store(location.path))
+    with named(session, location, About.of(source.snapshot), call=call) as name:
         result = clone(
             source.snapshot,
             source.log,
@@ -219,39 +218,43 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
 
 
 def _create_other(
-    session: SqlSession, call: Create, place: Place, schema: T.StructType, frame: DataFrame | None = None
+    session: SqlSession, call: Create, location: TableLocation, schema: T.StructType, frame: DataFrame | None = None
 ) -> DataFrame:
     """Create the files and the entry, or an entry for an existing table."""
-    check_plain(call, place.format)
-    new = place.parts is not None and not place.exists
-    if new and frame is None and not place.managed and next(iter(session.store(place.path).list()), None) is not None:
-        return _name_existing(session, call, place, schema)
+    check_plain(call, location.format)
+    new, store = location.needs_entry, session.store(location.path)
+    if new and frame is None and not location.managed and next(iter(store.list()), None) is not None:
+        return _name_existing(session, call, location, schema)
     if not schema.fields:
-        no_columns(place)
+        no_columns(location)
     rows = session.spark.createDataFrame([], schema) if frame is None else frame
     mode = "overwrite" if call.replace else "error"
-    request = SaveRequest(rows, place.format, mode, dict(call.properties), call.partition_by or None)
+    request = SaveRequest(rows, location.format, mode, dict(call.properties), call.partition_by or None)
     about = _about(call, schema)
-    if new and place.managed and not session.classic:
-        with name_first(session, place, about):
-            FORMATS[place.format].save(request, place.path)
+    if new and location.managed and not session.classic:
+        with name_first(session, location, about):
+            FORMATS[location.format].save(request, location.path)
         return nothing(session)
     try:
-        FORMATS[place.format].save(request, place.path)
+        FORMATS[location.format].save(request, location.path)
     except (TableExistsError, InvalidArgumentError):
-        if new and call.if_not_exists and gets_its_name(session, place):
+        if new and call.if_not_exists and gets_its_name(session, location):
             return nothing(session)
         raise
     if new:
-        assert place.parts is not None
+        assert location.parts is not None
         try:
-            catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
+            catalogue.add(
+                session, location.parts, location.path, about, format=location.format, managed=location.managed
+            )
         except (TrilakeError, *SPARK_ERRORS):
-            if not is_name_of(session, place):  # else a concurrent statement added it
+            if not is_name_of(session, location):  # else a concurrent statement added it
                 raise
-    elif place.parts is not None and session.classic:
-        name, store, managed = quote_parts(place.parts), session.store(place.path), place.managed
-        refresh_entry(session.spark, name, place.path, store, place.format, about, managed=managed, replaced=False)
+    elif location.parts is not None and session.classic:
+        name, managed = quote_parts(location.parts), location.managed
+        refresh_entry(
+            session.spark, name, location.path, store, location.format, about, managed=managed, replaced=False
+        )
     return nothing(session)
 
 
@@ -259,26 +262,26 @@ def _about(call: Create, schema: T.StructType) -> About:
     return About(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment)
 
 
-def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.StructType) -> DataFrame:
+def _name_existing(session: SqlSession, call: Create, location: TableLocation, schema: T.StructType) -> DataFrame:
     """Add an entry for an existing table.  Raises ``SchemaMismatchError`` if it differs from the statement."""
-    assert place.parts is not None
-    target = Target(place.parts, place.format, place.path, options=session.options(place.path))
+    assert location.parts is not None
+    target = Target(location.parts, location.format, location.path, options=session.options(location.path))
     have = frame_of(session, target).schema
     actual_columns = [f"{f.name} {f.dataType.simpleString()}" for f in have.fields]
     expected_columns = [f"{f.name} {f.dataType.simpleString()}" for f in schema.fields]
     if expected_columns and [w.lower() for w in expected_columns] != [s.lower() for s in actual_columns]:
         raise SchemaMismatchError(
-            f"the {place.format} table already exists with different columns: {', '.join(actual_columns)}",
+            f"the {location.format} table already exists with different columns: {', '.join(actual_columns)}",
             help="leave the columns out, or use these",
-            file=place.path,
+            file=location.path,
         )
     if call.partition_by or call.properties:
         raise InvalidArgumentError(
-            f"the {place.format} table exists, so its partitions and properties cannot be set",
+            f"the {location.format} table exists, so its partitions and properties cannot be set",
             help="leave partitions, options and properties out",
-            file=place.path,
+            file=location.path,
         )
-    catalogue.add(session, place.parts, place.path, _about(call, have), format=place.format, managed=False)
+    catalogue.add(session, location.parts, location.path, _about(call, have), format=location.format, managed=False)
     return nothing(session)
 
 

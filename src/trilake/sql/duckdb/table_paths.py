@@ -85,7 +85,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Place:
+class TablePath:
     """A table named by path, and the version after the path.  The format of a bare path is empty until detected."""
 
     format: str
@@ -134,28 +134,28 @@ class Place:
         return ArrowDeltaTable(context.store(self.path), standard_engine())
 
 
-def place_of(context: Context, parts: tuple[str, ...], *, new: bool = False) -> Place:
+def find_table(context: Context, parts: tuple[str, ...], *, new: bool = False) -> TablePath:
     """Find the table of a name such as ``delta.`/path```, or of a bare path, and its format.
 
     A bare path without a table is a Delta table if it may be ``new``.  Raises ``TableNotFoundError``, also for a name
     in a catalog.
     """
-    place = relation_of(context, parts)
-    if place is None and new and len(parts) == 1 and "/" in parts[0]:
-        place = Place("", parts[0])
-    if place is None:
+    table_path = parse_table_path(context, parts)
+    if table_path is None and new and len(parts) == 1 and "/" in parts[0]:
+        table_path = TablePath("", parts[0])
+    if table_path is None:
         raise unknown_name(quote_parts(parts))
-    if place.format:
-        return place
+    if table_path.format:
+        return table_path
     try:
-        return replace(place, format=find_format(context.store(place.path), None).name)
+        return replace(table_path, format=find_format(context.store(table_path.path), None).name)
     except TableNotFoundError:
         if not new:
             raise
-        return replace(place, format=DEFAULT)
+        return replace(table_path, format=DEFAULT)
 
 
-def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = False) -> Place | None:
+def parse_table_path(context: Context, parts: tuple[str, ...], *, quoted: bool = False) -> TablePath | None:
     """Parse a name as a path; ``None`` for a name without a path.
 
     A bare path contains a slash, or is quoted and exists.
@@ -169,10 +169,10 @@ def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = Fals
     at, exists = split_travel(path), not format and os.path.exists(path)
     if not format and "/" not in path and not (quoted and (exists or (at and os.path.exists(at[0])))):
         return None
-    whole = Place(format, path)
+    whole = TablePath(format, path)
     if at is None or exists or (whole.has_log and context.log(path).exists()):
         return whole
-    return Place(format, at[0], at[1])
+    return TablePath(format, at[0], at[1])
 
 
 def unknown_name(name: str) -> TableNotFoundError:

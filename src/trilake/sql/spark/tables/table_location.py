@@ -16,7 +16,7 @@ from trilake.spark.delta.names.entries import About, Entry
 from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import SPARK_ERRORS
-from trilake.sql.parser.create import Create, check_place
+from trilake.sql.parser.create import Create, check_create_at
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, find_entry, full_parts, path_target
@@ -33,26 +33,31 @@ Namer = Callable[[DeltaLog, bool], None]
 
 
 @dataclass(frozen=True)
-class Place:
+class TableLocation:
     """The location of a table to create.  ``parts`` are its name, ``None`` for a path; ``exists`` indicates whether the
     name, or the table at the path, exists, ``managed`` whether the catalog chose the location."""
 
     path: str
-    parts: tuple[str, ...] | None
-    exists: bool
-    managed: bool
     format: str
+    parts: tuple[str, ...] | None = None
+    exists: bool = False
+    managed: bool = False
     entry: Entry | None = None
 
+    @property
+    def needs_entry(self) -> bool:
+        """Whether the statement adds an entry to the catalog."""
+        return self.parts is not None and not self.exists
 
-def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
+
+def choose_location(session: SqlSession, call: Create, format: str) -> TableLocation:
     """Find the location for a CREATE or REPLACE.  Raises ``TableExistsError``, ``TableNotFoundError`` for a REPLACE of
     a missing table, ``InvalidArgumentError`` for a REPLACE of a table of another format."""
     target = path_target(session, call.parts)
     if target is not None:
         there = exists(target)
-        check_place(call, target.format, target.path, exists=there)
-        return Place(target.path, None, there, False, target.format)
+        check_create_at(call, target.format, target.path, exists=there)
+        return TableLocation(target.path, target.format, exists=there)
     entry = find_entry(session, call.parts)
     table = quote_parts(call.parts)
     if entry is None:
@@ -62,10 +67,10 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
                 help="write CREATE OR REPLACE TABLE",
             )
         if call.location is not None:
-            return Place(_absolute(session, call.location), call.parts, False, False, format)
-        return _managed_place(session, call, format)
+            return TableLocation(_absolute(session, call.location), format, call.parts)
+        return _managed_location(session, call, format)
     if call.if_not_exists:
-        return Place(entry.location or "", call.parts, True, entry.managed, format, entry)
+        return TableLocation(entry.location or "", format, call.parts, True, entry.managed, entry)
     if not call.replace:
         raise TableExistsError(
             f"[TABLE_OR_VIEW_ALREADY_EXISTS] {table} already exists",
@@ -85,20 +90,20 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
             help="leave LOCATION out, or drop the table first",
             condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
-    return Place(entry.location, call.parts, True, entry.managed, format, entry)
+    return TableLocation(entry.location, format, call.parts, True, entry.managed, entry)
 
 
-def _managed_place(session: SqlSession, call: Create, format: str) -> Place:
+def _managed_location(session: SqlSession, call: Create, format: str) -> TableLocation:
     """The location of a new managed table.  Raises ``TableExistsError`` if files are left in it."""
-    location = default_location(session.spark, quote_parts(("spark_catalog", *full_parts(session, call.parts))))
-    place = Place(location, call.parts, False, True, format)
-    store = session.store(place.path)
+    path = default_location(session.spark, quote_parts(("spark_catalog", *full_parts(session, call.parts))))
+    location = TableLocation(path, format, call.parts, managed=True)
+    store = session.store(location.path)
     if next(store.list(), None) is None:
-        return place
-    if call.if_not_exists and gets_its_name(session, place):
-        return place_of_new(session, call, format)
+        return location
+    if call.if_not_exists and gets_its_name(session, location):
+        return choose_location(session, call, format)
     check_left_over(session.spark, call.parts, store, format, replaces=call.replace)
-    return place
+    return location
 
 
 def _absolute(session: SqlSession, path: str) -> str:
@@ -111,94 +116,93 @@ def _absolute(session: SqlSession, path: str) -> str:
 
 
 @contextmanager
-def named(session: SqlSession, place: Place, about: About, *, call: Create) -> Iterator[Namer]:
+def named(session: SqlSession, location: TableLocation, about: About, *, call: Create) -> Iterator[Namer]:
     """Yield a function that adds or refreshes the table's entry, once the table exists.  If that fails, the new table
     stays, as other writers may use it; repeating the statement adds the entry.  If a concurrent statement has added the
     same entry, that is an error only if ``call`` rejects an existing table.  A Connect session must add a managed
     table's entry, with the columns of ``about``, before its files."""
-    new = place.parts is not None and not place.exists
-    if new and place.managed and not session.classic:
-        with name_first(session, place, about):
+    if location.needs_entry and location.managed and not session.classic:
+        with name_first(session, location, about):
             yield lambda log, created: None
         return
 
     def name(log: DeltaLog, created: bool) -> None:
-        if place.parts is None:
+        if location.parts is None:
             return
-        if new:
+        if location.needs_entry:
             try:
-                catalogue.add_delta(session, place.parts, place.path, managed=place.managed)
+                catalogue.add_delta(session, location.parts, location.path, managed=location.managed)
                 if not log.exists():  # a concurrent statement dropped it with its files
-                    take_back(session.spark, list(place.parts), log.store)
+                    take_back(session.spark, list(location.parts), log.store)
             except (TrilakeError, *SPARK_ERRORS):
-                if is_name_of(session, place):
+                if is_name_of(session, location):
                     if created or call.if_not_exists or call.replace:
                         return
                     raise
                 if created:
                     _log.warning(
                         "the table at %s has no entry yet: CREATE TABLE %s USING %s LOCATION '%s' adds it",
-                        place.path,
-                        quote_parts(place.parts),
-                        place.format,
-                        place.path,
+                        location.path,
+                        quote_parts(location.parts),
+                        location.format,
+                        location.path,
                     )
-                if call.if_not_exists and find_entry(session, place.parts) is not None:
+                if call.if_not_exists and find_entry(session, location.parts) is not None:
                     return
                 raise
-        elif place.entry is not None:
-            catalogue.refresh(
-                session, Target(place.parts, place.format, place.path, place.entry, options=session.options(place.path))
-            )
+        elif location.entry is not None:
+            path = location.path
+            target = Target(location.parts, location.format, path, location.entry, options=session.options(path))
+            catalogue.refresh(session, target)
 
     yield name
 
 
 @contextmanager
-def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None]:
+def name_first(session: SqlSession, location: TableLocation, about: About) -> Iterator[None]:
     """Add a managed table's entry before the block that writes its files; remove it if that fails."""
-    assert place.parts is not None
-    catalogue.add(session, place.parts, None, about, format=place.format, managed=True)
+    assert location.parts is not None
+    catalogue.add(session, location.parts, None, about, format=location.format, managed=True)
     try:
         yield
     except BaseException:
-        store = session.store(place.path)
+        store = session.store(location.path)
         if holds_nothing(store):  # dropping the entry deletes the files, also a concurrent writer's
-            take_back(session.spark, list(place.parts), store)
+            take_back(session.spark, list(location.parts), store)
         raise
 
 
-def no_columns(place: Place, *, exists: bool = False) -> NoReturn:
+def no_columns(location: TableLocation, *, exists: bool = False) -> NoReturn:
     """Raise ``SchemaMismatchError`` for a table without columns that is new, or replaces one that ``exists``."""
-    new = "INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA" if place.managed else "CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA"
+    new = "INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA" if location.managed else "CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA"
     raise SchemaMismatchError(
         "a new table needs at least one column",
         help="list the columns" if exists else "list the columns, or write LOCATION with the path of an existing table",
-        file=place.path,
+        file=location.path,
         condition=f"DELTA_{'SCHEMA_NOT_PROVIDED' if exists else new}",
     )
 
 
-def gets_its_name(session: SqlSession, place: Place) -> bool:
+def gets_its_name(session: SqlSession, location: TableLocation) -> bool:
     """Whether the files at a location are those of a concurrent statement, which adds the entry."""
-    if holds_nothing(session.store(place.path)):
+    if holds_nothing(session.store(location.path)):
         return False
     for attempts_left in reversed(range(_LOOKS)):
-        if is_name_of(session, place):
+        if is_name_of(session, location):
             return True
         if attempts_left:
             spark_engine().runtime.sleep(0.1)
     return False
 
 
-def is_name_of(session: SqlSession, place: Place) -> bool:
+def is_name_of(session: SqlSession, location: TableLocation) -> bool:
     """Whether the entry exists, and has this location."""
-    assert place.parts is not None
+    assert location.parts is not None
     try:
-        entry = find_entry(session, place.parts)
+        entry = find_entry(session, location.parts)
     except (TrilakeError, *SPARK_ERRORS) as e:
-        _log.warning("cannot look up %s in the catalog: %s", quote_parts(place.parts), e)
+        _log.warning("cannot look up %s in the catalog: %s", quote_parts(location.parts), e)
         return False
-    if entry is None or entry.location is None or format_of_provider(entry.provider) != place.format:
+    if entry is None or entry.location is None or format_of_provider(entry.provider) != location.format:
         return False
-    return open_store(entry.location).uri == open_store(place.path).uri
+    return open_store(entry.location).uri == open_store(location.path).uri
