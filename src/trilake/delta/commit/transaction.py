@@ -30,7 +30,7 @@ import pyarrow as pa
 from trilake.common.version import __version__
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check_between
-from trilake.delta.files.place import check_place
+from trilake.delta.files.new_location import check_new_location
 from trilake.delta.log.clustering import DOMAIN as CLUSTERING_DOMAIN
 from trilake.delta.log.log import DeltaLog, check_same_table
 from trilake.delta.log.segment import commit_key
@@ -185,7 +185,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan) -> int:
     token = runtime.new_id()
     if base is None and not plan.among_files:
         added = frozenset(unquote(str(a["add"]["path"])) for a in plan.file_actions if "add" in a)
-        check_place(log.store, referenced=added)
+        check_new_location(log.store, referenced=added)
     previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
     read_of_base = replace(plan.read, protocol=previous.state.protocol, metadata=previous.state.metadata)
     plan = replace(plan, read=read_of_base)

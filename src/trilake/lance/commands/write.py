@@ -33,7 +33,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
-from trilake.lance.versions.versions import Scheme, check_place, exists_already, list_versions
+from trilake.lance.versions.versions import Scheme, check_new_location, exists_already, list_versions
 from trilake.storage.base import Store, WriteGroup
 
 Mode = Literal["create", "append", "overwrite"]
@@ -106,7 +106,7 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
         base, key = transaction.load(store, listing.latest, listing), listing.key(listing.latest)
         base.check_writable(store.uri)
     else:
-        check_place(store, now_ms=runtime.clock_ms())
+        check_new_location(store, now_ms=runtime.clock_ms())
     options = with_bases_of(base, options or WriteOptions(), mode)
     return WritePlan(mode, base, options, runtime, key)
 

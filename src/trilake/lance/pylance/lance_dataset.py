@@ -53,7 +53,7 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.branches import TREE, clone, create_branch
 from trilake.lance.versions.manifest import Manifest, parse_manifest
 from trilake.lance.versions.operations import Restore
-from trilake.lance.versions.versions import check_place, list_versions
+from trilake.lance.versions.versions import check_new_location, list_versions
 from trilake.storage import open_store
 from trilake.table.table import FilterLike
 
@@ -425,7 +425,7 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
         line, number = Line.of(self.snapshot).resolve(reference)
         store, source = (self.snapshot.store, self.snapshot.manifest) if reference is None else line.load(number)
         target = open_store(target_path, {**store.options, **(storage_options or {})})
-        check_place(target)
+        check_new_location(target)
         manifest = clone(source, store, target, self.snapshot.runtime)
         return self.of(Snapshot(target, manifest, self.snapshot.runtime), target_path, self.nulls)
 

@@ -52,7 +52,7 @@ from trilake.lance.versions.versions import (
     LATEST,
     Listing,
     Scheme,
-    check_place,
+    check_new_location,
     choose_version,
     exists_already,
     list_versions,
@@ -299,7 +299,7 @@ def commit(
             elif not isinstance(transaction.operation, op.Overwrite):
                 raise not_found(store)
             else:
-                check_place(store)
+                check_new_location(store)
             old = None if back is None else load(store, back, listing)
             manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
             if not manifest.storage_version.is_legacy:

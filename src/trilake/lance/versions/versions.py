@@ -96,7 +96,7 @@ def list_versions(store: Store) -> Listing:
 _DATA = re.compile(r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob")
 
 
-def check_place(store: Store, *, now_ms: int | None = None) -> None:
+def check_new_location(store: Store, *, now_ms: int | None = None) -> None:
     """Check that a new dataset may be created at the root of the store.
 
     ``now_ms`` is the current time: data files that are too old cannot belong to a running write; ``None`` ignores their

@@ -92,7 +92,7 @@ class DeltaDataSource(api.DataSource):
         return T.StructType(rows.fields + (CHANGE_COLUMNS if reads_feed(options) else []))
 
     def reader(self, schema: T.StructType) -> api.DataSourceReader:
-        _check_place(self.options)
+        _check_has_path(self.options)
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
         if reads_feed(options):
@@ -105,7 +105,7 @@ class DeltaDataSource(api.DataSource):
     def writer(self, schema: T.StructType, overwrite: bool) -> api.DataSourceArrowWriter:
         from trilake.spark.delta.source_writer import DeltaWriter, write_request
 
-        _check_place(self.options)
+        _check_has_path(self.options)
         options = Options(self.options, WRITE_OPTIONS, properties=True)
         request = write_request(options, schema, overwrite)
         if request.replace_matches is not None:
@@ -118,7 +118,7 @@ class DeltaDataSource(api.DataSource):
     def streamReader(self, schema: T.StructType) -> api.DataSourceStreamReader:
         options = Options(self.options, STREAM_READ_OPTIONS, reading=True)
         stream_options = StreamOptions.parse(options.values)
-        _check_place(self.options)
+        _check_has_path(self.options)
         reader = DeltaStreamReader(table_path(self.options), options.store, schema, stream_options, self.analysed)
         return stream_reader(reader, STREAM_LIMITS & options.values.keys())
 
@@ -134,7 +134,7 @@ class DeltaDataSource(api.DataSource):
         return DeltaLog(open_store(table_path(self.options), options.store), spark_engine()), options
 
 
-def _check_place(options: Mapping[str, str]) -> None:
+def _check_has_path(options: Mapping[str, str]) -> None:
     """Raise ``InvalidArgumentError`` for a table in the catalog, whose path Spark does not pass."""
     if not options.get("path"):
         raise InvalidArgumentError(

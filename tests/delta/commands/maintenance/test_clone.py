@@ -23,7 +23,7 @@ from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.delta.files.place import COPY_MARK
+from trilake.delta.files.new_location import COPY_MARK
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key

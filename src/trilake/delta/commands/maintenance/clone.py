@@ -43,7 +43,7 @@ from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.commit.transaction import CommitPlan, add_action, commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import encode_path
-from trilake.delta.files.place import COPY_MARK, check_place
+from trilake.delta.files.new_location import COPY_MARK, check_new_location
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot, decoded_paths
@@ -122,10 +122,10 @@ def clone(
     ``ConflictError`` if another writer has changed the target.
     """
     runtime = into.engine.runtime
-    _check_places(parquet or source.uri, into.store.uri)
+    _check_apart(parquet or source.uri, into.store.uri)
     base = _target(into, replace_target)
     if base is None:
-        check_place(into.store, now_ms=runtime.clock_ms())
+        check_new_location(into.store, now_ms=runtime.clock_ms())
     effects = parse_properties(properties or {})
     metadata = _cloned_metadata(source.metadata, None if base is None else base.metadata, effects, runtime)
     protocol = _protocol(source.protocol, base, metadata, effects)
@@ -174,7 +174,7 @@ def clone(
     return clone(source, from_log, into, replace_target=True, **options, run=run)
 
 
-def _check_places(source: str, target: str) -> None:
+def _check_apart(source: str, target: str) -> None:
     a, b = source.rstrip("/") + "/", target.rstrip("/") + "/"
     if a.startswith(b) or b.startswith(a):
         raise InvalidArgumentError(

@@ -36,7 +36,7 @@ from trilake.delta.commands.rows.row_changes import VECTORS, Runner, run_here
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import encode_path
-from trilake.delta.files.place import check_place
+from trilake.delta.files.new_location import check_new_location
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
@@ -191,7 +191,7 @@ def convert_to_delta(
     if (converted := _already(log)) is not None:
         return converted
     if into is not None:
-        check_place(into, now_ms=runtime.clock_ms())
+        check_new_location(into, now_ms=runtime.clock_ms())
     source = _iceberg(store, source_format)
     if source is not None:
         if partition_by:

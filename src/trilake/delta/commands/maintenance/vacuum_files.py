@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.progress import progress
-from trilake.delta.files.place import OWN_NAME
+from trilake.delta.files.new_location import OWN_NAME
 from trilake.delta.log.segment import LOG
 from trilake.delta.log.snapshot import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch

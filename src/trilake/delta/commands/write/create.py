@@ -19,7 +19,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import check_provider
-from trilake.delta.files.place import check_place
+from trilake.delta.files.new_location import check_new_location
 from trilake.delta.log.clustering import DOMAIN, chosen_clustering, clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -205,7 +205,7 @@ def create_table(log: DeltaLog, table: TableDescription, *, mode: CreateMode = "
         )
     if base is None:
         with stating({None: NOT_EMPTY if table.schema.fields else "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG"}):
-            check_place(log.store, now_ms=log.engine.runtime.clock_ms())
+            check_new_location(log.store, now_ms=log.engine.runtime.clock_ms())
     try:
         version = _commit(log, base, table, mode)
     except TableExistsError:

@@ -29,7 +29,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
-from trilake.delta.files.place import check_place
+from trilake.delta.files.new_location import check_new_location
 from trilake.delta.files.write_files import TaskWriter, write_files
 from trilake.delta.log.clustering import DOMAIN, clustering_columns
 from trilake.delta.log.log import DeltaLog
@@ -177,7 +177,7 @@ _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 def _created(log: DeltaLog, request: WriteRequest) -> _Described:
     with nullcontext() if request.description is None else stating({None: NOT_EMPTY}):
-        check_place(log.store, now_ms=log.engine.runtime.clock_ms())
+        check_new_location(log.store, now_ms=log.engine.runtime.clock_ms())
     if request.description is not None:
         protocol, metadata = described(_of_rows(request.description), None, log.engine)
         return protocol, metadata, clustering_of(request.description, metadata, None)

@@ -21,7 +21,7 @@ OWN_NAME = (
 _OWN = re.compile(rf"(?:[^/]+/)*{OWN_NAME}")
 
 
-def check_place(store: Store, *, now_ms: int | None = None, referenced: Container[str] = ()) -> None:
+def check_new_location(store: Store, *, now_ms: int | None = None, referenced: Container[str] = ()) -> None:
     """Check that a new table may be created at its location.
 
     ``now_ms`` is the current time, to recognise old trilake files; ``None`` ignores their age.  ``referenced`` are keys
