@@ -14,8 +14,8 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.reading.load import load_delta
 from trilake.spark.delta.reading.read import read_dataframe
-from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import default_properties
 from trilake.spark.delta.source import WRITE_OPTIONS, DeltaDataSource, TrilakeDeltaDataSource
 from trilake.spark.delta.source_writer import write_request

@@ -26,7 +26,7 @@ from trilake.delta.rules.row_rules import depending_on_zone
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, UnsupportedExpressionError
 from trilake.spark.delta.names.catalogue import existing_table
 from trilake.spark.delta.names.entries import absolute
-from trilake.spark.delta.reading.reader import split_place
+from trilake.spark.delta.reading.load import split_version
 from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.stream import STREAM_LIMITS
@@ -372,7 +372,7 @@ def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, st
 
 def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
     versions = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
-    if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options))[1] is not None:
+    if isinstance(place, str | PathLike) and split_version(fspath(place), store_options(options))[1] is not None:
         versions.append(f"the version in {fspath(place)}")
     if versions:
         raise analysis_error(

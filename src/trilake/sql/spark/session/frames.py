@@ -12,8 +12,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.spark.delta.reading.load import load_delta
 from trilake.spark.delta.reading.read import read_dataframe
-from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
 from trilake.spark.live_frames.versions import ReadVersion, is_in_cache, version_to_read
 from trilake.spark.scan.frame_tables import note
