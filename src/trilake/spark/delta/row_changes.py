@@ -81,7 +81,7 @@ def _delete(
         command = RowCommand("DELETE", table.log, snapshot, "true", None, txn=txn)
         return command.finish(every_row(snapshot), run=SparkRunner(spark))
     read = read_condition(spark, condition, snapshot.schema, alias=alias, now=not snapshot.adds.num_rows)
-    command = RowCommand("DELETE", table.log, snapshot, read.sql, read.filter, txn=txn)
+    command = RowCommand("DELETE", table.log, snapshot, read.printed, read.filter, txn=txn)
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:
         maybe, whole = candidates(snapshot, read.filter)
@@ -127,8 +127,8 @@ def _update(
     read = None
     if condition is not None:
         read = read_condition(spark, condition, snapshot.schema, alias=alias, now=not snapshot.adds.num_rows)
-    sql, chosen = (None, None) if read is None else (read.sql, read.filter)
-    command = RowCommand("UPDATE", table.log, snapshot, sql, chosen, txn=txn)
+    printed, chosen = (None, None) if read is None else (read.printed, read.filter)
+    command = RowCommand("UPDATE", table.log, snapshot, printed, chosen, txn=txn)
     named = named_columns(spark, snapshot.schema)
     values: Mapping[str, Column] = set
     if alias is not None:

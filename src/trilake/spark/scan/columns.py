@@ -45,6 +45,10 @@ _CLOCK = re.compile(
 )
 #: Characters whose meaning depends on settings of the session.
 _QUOTED = re.compile(r'["\\]')
+#: The id of a column or a subquery in an expression that Spark prints.
+_PRINTED_ID = re.compile(r"#\d+L?\b")
+#: The default of ``spark.sql.debug.maxToStringFields``: how many values of an IN are printed.
+_PRINTED_FIELDS = 25
 #: Cases in which only Spark can compare ``char(n)``: BETWEEN, and constants that are calls.
 _LEFT_TO_SPARK = re.compile(r"(?i)\bbetween\b|\b(?!(?:in|and|or|not)\b)\w+\s*\(")
 
@@ -89,11 +93,15 @@ def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition for Spark, for the log, and as a filter that skips files: true for exactly the rows for which Spark
-    finds it true, or ``None`` if that is uncertain (UDFs, values that change, timestamps in a zone other than UTC)."""
+    """A condition for Spark, as SQL, and as a filter that skips files: true for exactly the rows for which Spark
+    finds it true, or ``None`` if that is uncertain (UDFs, values that change, timestamps in a zone other than UTC).
+
+    ``printed`` is the text for the log.
+    """
 
     column: Column
     sql: str
+    printed: str
     filter: Filter | None = None
 
 
@@ -110,12 +118,12 @@ def read_condition(
     ``FilterError`` if it cannot be resolved (on Spark Connect only with ``now``), or is not deterministic, unless that
     is ``settled``."""
     column = as_column(condition)
-    sql = None
+    sql = printed = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
         if not is_connect(spark):
             resolved = query_execution(empty_frame(spark, schema, alias).where(column)).analyzed()
             settled = settled or bool(resolved.condition().deterministic())
-            sql = built_in_sql(resolved.condition)
+            sql, printed = built_in_sql(resolved.condition), print_analysed(resolved)
         elif now or not settled:
             frame = empty_frame(spark, schema, alias)
             settled = settled or _is_deterministic_over_connect(frame, column)
@@ -138,7 +146,8 @@ def read_condition(
     elif sql is None and alias is None and is_connect(spark):
         sql = connect_sql(spark, column)
     display = condition if isinstance(condition, str) else sql or column_sql(condition) or str(condition)
-    return Condition(column, display, None if sql is None else _certain_filter(spark, sql, schema))
+    filter = None if sql is None else _certain_filter(spark, sql, schema)
+    return Condition(column, display, printed or display, filter)
 
 
 def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
@@ -220,6 +229,19 @@ def built_in_sql(expression: Callable[[], Any]) -> str | None:
         return None
     names = [str(n.get("class", "")) for n in nodes]
     return None if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names) else sql
+
+
+def print_analysed(plan: Any) -> str | None:
+    """The condition of an analysed filter or join as Spark prints it, which delta-spark records in the history, but
+    without the ids of columns; ``None`` if other ids remain, as with subqueries."""
+    try:
+        condition = plan.expressions().head()
+        ids = {i[0] for i in _PRINTED_ID.finditer(str(condition.references().toString()))}
+        printed = str(condition.simpleString(_PRINTED_FIELDS))
+    except SPARK_ERRORS:
+        return None
+    printed = _PRINTED_ID.sub(lambda i: "" if i[0] in ids else i[0], printed)
+    return None if _PRINTED_ID.search(printed) else printed
 
 
 def empty_frame(spark: SparkSession, schema: StructType, alias: str | None = None) -> DataFrame:

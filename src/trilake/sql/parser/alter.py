@@ -23,6 +23,7 @@ from trilake.sql.parser.create import (
 )
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.expressions import split_names
+from trilake.sql.parser.tokens import spaced
 
 _END = ("FIRST", "AFTER")
 #: Applies the change, once the whole statement is parsed.
@@ -166,7 +167,7 @@ def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:
 def _add_constraint(alter: Alter, cursor: Cursor) -> _Change:
     name = cursor.part()
     cursor.expect("CHECK")
-    expression = cursor.bracketed().strip()
+    expression = spaced(cursor.bracketed())
     while cursor.is_any("ENFORCED"):
         cursor.take()
     return partial(alter.add_constraint, name, expression)

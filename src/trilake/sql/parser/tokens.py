@@ -103,6 +103,21 @@ def _comment_end(sql: str, start: int) -> int:
     return len(sql)
 
 
+def spaced(sql: str) -> str:
+    r"""SQL with a blank between its tokens, as delta-spark stores CHECK constraints, and without comments.
+
+    >>> spaced("length(s)>0 AND -- not empty\n x IN ('a b', DATE'2020-01-01')")
+    "length ( s ) > 0 AND x IN ( 'a b' , DATE '2020-01-01' )"
+    """
+    out, before = "", None
+    for token in tokenize(sql):
+        # Not inside ``>>`` and ``!<``.
+        joined = before is not None and before.end == token.start and {before.symbol, token.symbol} <= set("<>!")
+        out += f"{'' if before is None or joined else ' '}{token.text}"
+        before = token
+    return out
+
+
 #: Words before a table's name.
 _BEFORE_TABLE = frozenset(
     (

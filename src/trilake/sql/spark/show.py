@@ -101,7 +101,6 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
     if target.entry is None or not target.entry.managed:
         lines.append(f"LOCATION {string_literal(_uri(target.path))}")
     hidden = (
-        "delta.constraints.",
         "delta.columnMapping.maxColumnId",
         "delta.rowTracking.",
         CLUSTERING_COLUMNS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,52 @@ def test_history_has_the_parameters_of_delta_spark(sql: SparkSession, table: str
     assert newest(sql, f"delta.`{tmp_path}/c`")[2] == {"source": "spark_catalog.default.answers", "sourceVersion": "3"}
     sql.sql(f"RESTORE {table} TO VERSION AS OF 1")
     assert newest(sql)[2] == {"version": "1", "timestamp": None}
+
+
+def test_history_has_conditions_as_spark_prints_them(sql: SparkSession, table: str) -> None:
+    sql.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    sql.sql(f"UPDATE {table} t SET id = 4 WHERE t.id = 1 AND s IN ('a', 'b')")
+    assert newest(sql)[2] == {"predicate": '["((id = 1) AND s IN (a,b))"]'}
+    sql.sql(f"DELETE FROM {table} WHERE id + 0L > 3 AND s = 'a'")
+    assert newest(sql)[2] == {"predicate": '["(((cast(id as bigint) + 0) > cast(3 as bigint)) AND (s = a))"]'}
+    sql.sql(
+        f"MERGE INTO {table} t USING (SELECT 2 AS id, 'z' AS z) q ON t.id = q.id "
+        "WHEN MATCHED AND q.z = 'y' THEN DELETE WHEN MATCHED THEN UPDATE SET s = z "
+        "WHEN NOT MATCHED AND z > 'a' THEN INSERT (id) VALUES (q.id) "
+        "WHEN NOT MATCHED BY SOURCE AND t.s IS NULL THEN DELETE"
+    )
+    assert {name: json.loads(text) for name, text in newest(sql)[2].items()} == {
+        "predicate": ["(id = id)"],
+        "matchedPredicates": [{"predicate": "(z = y)", "actionType": "delete"}, {"actionType": "update"}],
+        "notMatchedPredicates": [{"predicate": "(z > a)", "actionType": "insert"}],
+        "notMatchedBySourcePredicates": [{"predicate": "isnull(s)", "actionType": "delete"}],
+    }
+    # Other numbers after "#" may be those of values and subqueries: the statement's text stays.
+    sql.sql(f"DELETE FROM {table} WHERE s <> 'b#2' AND id = 2")
+    assert newest(sql)[2] == {"predicate": """["s <> 'b#2' AND id = 2"]"""}
+    sql.sql(f"DELETE FROM {table} WHERE id IN (SELECT 3)")
+    assert newest(sql)[2] == {"predicate": '["id IN (SELECT 3)"]'}
+
+
+def test_check_is_stored_with_blanks_between_its_tokens(sql: SparkSession, table: str) -> None:
+    sql.sql(f"ALTER TABLE {table} ADD CONSTRAINT known CHECK (length(s)<2 OR s IN ('x y','b'))")
+    text = "length ( s ) < 2 OR s IN ( 'x y' , 'b' )"
+    assert newest(sql)[2] == {"name": "known", "expr": text}
+    assert sql.sql(f"SHOW TBLPROPERTIES {table}('delta.constraints.known')").collect()[0].value == text
+    sql.sql(f"INSERT INTO {table} VALUES (1, 'x y')")
+    with pytest.raises(AnalysisException, match="known"):
+        sql.sql(f"INSERT INTO {table} VALUES (1, 'xy')")
+
+
+def test_create_statement_has_the_constraints(sql: SparkSession, table: str) -> None:
+    sql.sql(f"ALTER TABLE {table} ADD CONSTRAINT positive CHECK (id > 0)")
+    statement = sql.sql(f"SHOW CREATE TABLE {table}").collect()[0][0]
+    sql.sql(statement.replace("answers", "answers_again", 1))
+    try:
+        with pytest.raises(AnalysisException, match="positive"):
+            sql.sql("INSERT INTO answers_again VALUES (0, 'x')")
+    finally:
+        sql.sql("DROP TABLE answers_again")
 
 
 HIVE = """

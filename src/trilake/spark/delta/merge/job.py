@@ -48,8 +48,9 @@ from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.delta.settings import AUTO_MERGE, row_session, session_widening
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
-from trilake.spark.scan.columns import as_column, column_sql, read_condition
-from trilake.spark.session.compat import arrow_frame, to_arrow
+from trilake.spark.scan.columns import as_column, column_sql, print_analysed, read_condition
+from trilake.spark.session.compat import arrow_frame, is_connect, to_arrow
+from trilake.spark.session.internals import query_execution
 from trilake.spark.session.job_errors import failing_as
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import from_spark
@@ -63,6 +64,9 @@ _FEW_INSERTS = 50_000
 
 class MergeJob:
     """A merge: its clauses, its source, and the jobs that compute and write its rows."""
+
+    #: Frames with the analysed conditions of the merge and of each clause.
+    analysed: Sequence[DataFrame]
 
     def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
         self.spark, self.table, self.request = spark, table, request
@@ -201,9 +205,10 @@ class MergeJob:
     def for_history(self) -> tuple[str, list[Clause[str]]]:
         request = self.request.stated or self.request
         clauses: list[Clause[str]] = [
-            Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in request.clauses
+            Clause(c.kind, c.action, None if c.condition is None else _text(c.condition, frame))
+            for c, frame in zip(request.clauses, self.analysed[1:], strict=True)
         ]
-        return _text(request.condition), clauses
+        return _text(request.condition, self.analysed[0]), clauses
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
         return MergeTask(
@@ -305,5 +310,10 @@ class MergeJob:
         return outcome
 
 
-def _text(condition: Expr) -> str:
+def _text(condition: Expr, analysed: DataFrame) -> str:
+    """A condition for the history; it is below the columns of its analysed frame."""
+    if not is_connect(analysed.sparkSession):
+        printed = print_analysed(query_execution(analysed).analyzed().child())
+        if printed is not None:
+            return printed
     return condition if isinstance(condition, str) else column_sql(condition) or str(condition)

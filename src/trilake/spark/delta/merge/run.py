@@ -73,9 +73,9 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
     request = request.by_name()
     job = MergeJob(spark, table, request)
-    analysed = check_expressions(spark, request, table.snapshot.schema)
+    job.analysed = check_expressions(spark, request, table.snapshot.schema)
     name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
-    watched = reads_besides(analysed, table.uri, table.version)
+    watched = reads_besides(job.analysed, table.uri, table.version)
     with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, watched as other_reads:
         for strategy in (make(job) for make in STRATEGIES):
             reason = strategy.can_run()
@@ -124,9 +124,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
         analysed = [analysed_frame(both.select())]
         frames["target", "source"] = both
     for clause in request.clauses:
-        frame = frames.get(VISIBLE[clause.kind])
-        if frame is None:
-            continue
+        frame = frames[VISIBLE[clause.kind]]
         with resolving(partial(name_error, columns.only(clause.kind)), of_table=True):
             rows = frame if clause.condition is None else frame.where(as_column(clause.condition))
             values = [as_column(e) for e in (clause.values or {}).values()]
