@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from trilake.common.arrow_types import nulls
+from trilake.common.arrow_types import mapped, nulls
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.terms import casts, engine
 from trilake.expr.terms import datatypes as types
@@ -204,7 +204,9 @@ def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, source: str
 def _bound(sql: str, columns: tuple[tuple[Path, pa.DataType], ...]) -> pa.DataType:
     kinds = dict(columns)
     none = Rows(0, lambda path: pa.chunked_array([], kinds[path]))
-    return engine.query(f"SELECT {sql} AS v FROM t", t=duckdb_table(none, tuple(kinds))).schema.field("v").type
+    found = engine.query(f"SELECT {sql} AS v FROM t", t=duckdb_table(none, tuple(kinds))).schema.field("v").type
+    # Arrow calls the items of a list "item", DuckDB "l".
+    return mapped(found, lambda t: pa.list_(t.value_type) if pa.types.is_list(t) else t)
 
 
 #: Cached, as the DuckDB query takes milliseconds and streams repeat their statements.

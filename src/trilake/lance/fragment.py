@@ -38,6 +38,7 @@ from trilake.lance.pylance.data_files import described
 from trilake.lance.pylance.operation import LanceOperation, Transaction, base_paths
 from trilake.lance.pylance.scanner import LanceScanner, Scannable, ScannerBuilder
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows, one_batch
+from trilake.lance.scan.parse_sql import PylanceSql
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.scan import ScanPlan, finish
 from trilake.lance.scan.snapshot import Snapshot
@@ -411,7 +412,7 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
         if predicate is None:
             raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
         snapshot = self._ds.snapshot
-        rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
+        rows = snapshot.matching(condition_of(snapshot, PylanceSql.of(predicate)), self._fragment)
         return self._marked(rows) if len(rows) else self.metadata
 
     def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:

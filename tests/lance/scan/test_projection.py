@@ -55,7 +55,7 @@ def test_scan_expressions(dataset: LanceDataset) -> None:
 
 def test_list_index_past_the_end_is_null(tmp_path: Path) -> None:
     dataset = lance.write_dataset(pa.table({"l": [["a", "b"], ["c"], [], None]}), tmp_path / "lists")
-    columns = {"first": "l[0]", "second": "l[1]", "far": "l[9]"}
+    columns = {"first": "l[1]", "second": "l[2]", "far": "l[9]"}
     assert dataset.to_table(columns=columns).to_pydict() == {
         "first": ["a", "c", None, None],
         "second": ["b", None, None, None],

@@ -135,7 +135,7 @@ def array_has(call: Call) -> Sql:
     """``array_contains`` of other engines: false if the value is missing, null for a null value."""
     if call.args[1].family == "void":
         return Sql("CAST(NULL AS BOOLEAN)", "BOOLEAN")
-    return Sql(_contains(*_alike(call), ""), "BOOLEAN")
+    return Sql(_contains(*alike(call), ""), "BOOLEAN")
 
 
 #: Prefix of the result of :func:`_contains` for a column and a string or an integer.
@@ -160,8 +160,8 @@ def contained_literal(sql: str) -> str | int | None:
 _WIDENING = (*INTEGERS, "FLOAT", "DOUBLE")
 
 
-def _alike(call: Call) -> tuple[str, str]:
-    """An array and the value to search for, cast to their common type."""
+def alike(call: Call) -> tuple[str, str]:
+    """An array and a value, cast to their common type."""
     array, value = call.family(0, "array"), call.args[1]
     element = Sql("", call.args[0].type.rsplit("[", 1)[0])
     if value.family == "void":
@@ -197,7 +197,7 @@ def _floor_division(x: str, unit: int) -> str:
     return f"(({x} - ((({x} % {unit}) + {unit}) % {unit})) // {unit})"
 
 
-def _simple(template: str, result: str, *kinds: str) -> Handler:
+def simple(template: str, result: str, *kinds: str) -> Handler:
     """A function with fixed kinds of arguments, named as the methods of :class:`Call`."""
 
     def handle(call: Call) -> Sql:
@@ -293,18 +293,19 @@ FUNCTIONS: dict[str, Function] = {
     "abs": (1, 1, _abs),
     **dict.fromkeys(
         ["sign", "signum"],
-        (1, 1, _simple("(CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END)", "DOUBLE", "number")),
+        (1, 1, simple("(CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END)", "DOUBLE", "number")),
     ),
     "floor": (1, 1, _floor("floor")),
     **dict.fromkeys(["ceil", "ceiling"], (1, 1, _floor("ceil"))),
     "round": (1, 2, _round),
-    "sqrt": (1, 1, _simple("(CASE WHEN {0} < 0 THEN 'nan'::DOUBLE ELSE sqrt({0}) END)", "DOUBLE", "number")),
-    "exp": (1, 1, _simple("exp({})", "DOUBLE", "number")),
+    "sqrt": (1, 1, simple("(CASE WHEN {0} < 0 THEN 'nan'::DOUBLE ELSE sqrt({0}) END)", "DOUBLE", "number")),
+    "exp": (1, 1, simple("exp({})", "DOUBLE", "number")),
     **{
-        name: (1, 1, _simple(f"(CASE WHEN {{0}} > 0 THEN {name}({{0}}) END)", "DOUBLE", "number"))
+        name: (1, 1, simple(f"(CASE WHEN {{0}} > 0 THEN {name}({{0}}) END)", "DOUBLE", "number"))
         for name in ("ln", "log10", "log2")
     },
-    **dict.fromkeys(["pow", "power"], (2, 2, _simple("pow({}, {})", "DOUBLE", "number", "number"))),
+    **dict.fromkeys(["pow", "power"], (2, 2, simple("pow({}, {})", "DOUBLE", "number", "number"))),
+    "/": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Div, *c.args)),
     "mod": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Mod, *c.args)),
     "pmod": (2, 2, lambda c: positive_modulo(c.translator.typed, *c.args)),
     "try_add": (2, 2, lambda c: arithmetic(c.translator.typed, exp.Add, *c.args, safe=True)),
@@ -316,8 +317,8 @@ FUNCTIONS: dict[str, Function] = {
     **dict.fromkeys(["upper", "ucase"], (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR"))),
     **dict.fromkeys(["lower", "lcase"], (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR"))),
     **dict.fromkeys(["length", "len", "char_length", "character_length"], (1, 1, _length)),
-    **dict.fromkeys(["trim", "btrim"], (1, 1, _simple("trim({})", "VARCHAR", "string"))),
-    **{name: (1, 1, _simple(f"{name}({{}})", "VARCHAR", "string")) for name in ("ltrim", "rtrim")},
+    **dict.fromkeys(["trim", "btrim"], (1, 1, simple("trim({})", "VARCHAR", "string"))),
+    **{name: (1, 1, simple(f"{name}({{}})", "VARCHAR", "string")) for name in ("ltrim", "rtrim")},
     "concat_ws": (1, 255, _concat_ws),
     "split": (2, 2, _split),
     "split_part": (3, 3, _split_part),
@@ -331,16 +332,16 @@ FUNCTIONS: dict[str, Function] = {
     # An empty string for a negative length.
     "left": (2, 2, lambda c: Sql(f"left({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")),
     "right": (2, 2, lambda c: Sql(f"right({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")),
-    "replace": (3, 3, _simple("replace({}, {}, {})", "VARCHAR", "string", "string", "string")),
-    "reverse": (1, 1, _simple("reverse({})", "VARCHAR", "string")),
+    "replace": (3, 3, simple("replace({}, {}, {})", "VARCHAR", "string", "string", "string")),
+    "reverse": (1, 1, simple("reverse({})", "VARCHAR", "string")),
     "repeat": (2, 2, lambda c: Sql(f"repeat({c.string(0)}, {_limited(c)})", "VARCHAR")),
     "lpad": (2, 3, _pad("lpad")),
     "rpad": (2, 3, _pad("rpad")),
-    "instr": (2, 2, _simple("instr({}, {})", "INTEGER", "string", "string")),
-    **dict.fromkeys(["locate", "position"], (2, 2, _simple("instr({1}, {0})", "INTEGER", "string", "string"))),
-    "startswith": (2, 2, _simple("starts_with({}, {})", "BOOLEAN", "string", "string")),
-    "endswith": (2, 2, _simple("ends_with({}, {})", "BOOLEAN", "string", "string")),
-    "contains": (2, 2, _simple("contains({}, {})", "BOOLEAN", "string", "string")),
+    "instr": (2, 2, simple("instr({}, {})", "INTEGER", "string", "string")),
+    **dict.fromkeys(["locate", "position"], (2, 2, simple("instr({1}, {0})", "INTEGER", "string", "string"))),
+    "startswith": (2, 2, simple("starts_with({}, {})", "BOOLEAN", "string", "string")),
+    "endswith": (2, 2, simple("ends_with({}, {})", "BOOLEAN", "string", "string")),
+    "contains": (2, 2, simple("contains({}, {})", "BOOLEAN", "string", "string")),
     **dict.fromkeys(
         ["rlike", "regexp", "regexp_like"], (2, 2, lambda c: Sql(rlike(c.string(0), str(c.constant(1))), "BOOLEAN"))
     ),
@@ -356,19 +357,19 @@ FUNCTIONS: dict[str, Function] = {
             *("hour", "minute"),
         )
     },
-    "second": (1, 1, _simple("second({})", "INTEGER", "timestamp")),
-    **dict.fromkeys(["date_add", "dateadd"], (2, 2, _simple("({} + CAST({} AS INTEGER))", "DATE", "date", "integer"))),
-    "date_sub": (2, 2, _simple("({} - CAST({} AS INTEGER))", "DATE", "date", "integer")),
-    **dict.fromkeys(["datediff", "date_diff"], (2, 2, _simple("({} - {})", "INTEGER", "date", "date"))),
-    "add_months": (2, 2, _simple("CAST({} + to_months(CAST({} AS INTEGER)) AS DATE)", "DATE", "date", "integer")),
-    "last_day": (1, 1, _simple("last_day({})", "DATE", "date")),
-    "make_date": (3, 3, _simple("make_date({}, {}, {})", "DATE", "integer", "integer", "integer")),
+    "second": (1, 1, simple("second({})", "INTEGER", "timestamp")),
+    **dict.fromkeys(["date_add", "dateadd"], (2, 2, simple("({} + CAST({} AS INTEGER))", "DATE", "date", "integer"))),
+    "date_sub": (2, 2, simple("({} - CAST({} AS INTEGER))", "DATE", "date", "integer")),
+    **dict.fromkeys(["datediff", "date_diff"], (2, 2, simple("({} - {})", "INTEGER", "date", "date"))),
+    "add_months": (2, 2, simple("CAST({} + to_months(CAST({} AS INTEGER)) AS DATE)", "DATE", "date", "integer")),
+    "last_day": (1, 1, simple("last_day({})", "DATE", "date")),
+    "make_date": (3, 3, simple("make_date({}, {}, {})", "DATE", "integer", "integer", "integer")),
     "to_date": (1, 2, _to_date("DATE")),
     "to_timestamp": (1, 2, _to_date("TIMESTAMP")),
     "from_unixtime": (1, 2, _from_unixtime),
-    "dayname": (1, 1, _simple("left(dayname({}), 3)", "VARCHAR", "date")),
-    "monthname": (1, 1, _simple("left(monthname({}), 3)", "VARCHAR", "date")),
-    "to_timestamp_ntz": (1, 1, _simple("{}", "TIMESTAMP", "timestamp")),
+    "dayname": (1, 1, simple("left(dayname({}), 3)", "VARCHAR", "date")),
+    "monthname": (1, 1, simple("left(monthname({}), 3)", "VARCHAR", "date")),
+    "to_timestamp_ntz": (1, 1, simple("{}", "TIMESTAMP", "timestamp")),
     "date_trunc": (2, 2, lambda c: truncate(c, 0, 1, "TIMESTAMP")),
     "trunc": (2, 2, lambda c: truncate(c, 1, 0, "DATE")),
     **dict.fromkeys(["date_part", "datepart"], (2, 2, lambda c: extract(str(c.constant(0)), c, 1))),
@@ -379,13 +380,13 @@ FUNCTIONS: dict[str, Function] = {
     "unix_seconds": (1, 1, lambda c: Sql(_floor_division(f"epoch_us({c.family(0, 'timestamp')})", 1000000), "BIGINT")),
     # Rounds toward zero, unlike unix_seconds.
     "unix_timestamp": (1, 1, lambda c: Sql(f"(epoch_us({c.family(0, 'timestamp')}) // 1000000)", "BIGINT")),
-    "timestamp_micros": (1, 1, _simple("make_timestamp(CAST({} AS BIGINT))", "TIMESTAMP", "integer")),
-    "timestamp_millis": (1, 1, _simple("make_timestamp(CAST({} AS BIGINT) * 1000)", "TIMESTAMP", "integer")),
-    "timestamp_seconds": (1, 1, _simple("make_timestamp(CAST({} AS BIGINT) * 1000000)", "TIMESTAMP", "integer")),
-    "date_from_unix_date": (1, 1, _simple("(DATE '1970-01-01' + CAST({} AS INTEGER))", "DATE", "integer")),
+    "timestamp_micros": (1, 1, simple("make_timestamp(CAST({} AS BIGINT))", "TIMESTAMP", "integer")),
+    "timestamp_millis": (1, 1, simple("make_timestamp(CAST({} AS BIGINT) * 1000)", "TIMESTAMP", "integer")),
+    "timestamp_seconds": (1, 1, simple("make_timestamp(CAST({} AS BIGINT) * 1000000)", "TIMESTAMP", "integer")),
+    "date_from_unix_date": (1, 1, simple("(DATE '1970-01-01' + CAST({} AS INTEGER))", "DATE", "integer")),
     # arrays and maps
     **dict.fromkeys(["size", "cardinality", "array_size"], (1, 1, _size)),
-    "array_contains": (2, 2, lambda c: Sql(_contains(*_alike(c)), "BOOLEAN")),
+    "array_contains": (2, 2, lambda c: Sql(_contains(*alike(c)), "BOOLEAN")),
     "[]": (2, 2, lambda c: element(c, base=0, strict=True)),
     "element_at": (2, 2, lambda c: element(c, base=1, strict=True)),
     "try_element_at": (2, 2, lambda c: element(c, base=1, strict=False)),

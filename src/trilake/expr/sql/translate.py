@@ -373,6 +373,8 @@ class Translator:
                 left, right = right, left
             if isinstance(right, exp.Interval):
                 return shift(self.render(left), right, negative=isinstance(node, exp.Sub))
+        if isinstance(node, exp.Div):
+            return self._call("/", [node.this, node.expression])
         return arithmetic(self.typed, type(node), self.render(node.this), self.render(node.expression))
 
     def _make_call(self, name: str, nodes: Sequence[exp.Expression], *, skip: int = 0) -> Call:

@@ -28,7 +28,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.storage_version import NESTED_COLUMNS, StorageVersion
 from trilake.lance.file.types import LISTS
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, one_array, one_batch
-from trilake.lance.scan.parse_sql import expression_of
+from trilake.lance.scan.parse_sql import PylanceSql, expression_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
@@ -191,7 +191,7 @@ def of_expressions(input_schema: pa.Schema, expressions: Mapping[str, str]) -> t
     """
     if not expressions:
         raise InvalidArgumentError("there are no columns to add")
-    bound = {name: expression_of(sql, input_schema) for name, sql in expressions.items()}
+    bound = {name: expression_of(PylanceSql(sql), input_schema) for name, sql in expressions.items()}
     schema = pa.schema([_field(name, e, input_schema) for name, e in bound.items()])
     read = sorted({c for e in bound.values() for c in e.columns})
 

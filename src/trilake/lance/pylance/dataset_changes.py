@@ -20,6 +20,7 @@ from trilake.lance.commands.write import Mode, write
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.dataset_part import D, DatasetPart
 from trilake.lance.pylance.merge_builder import MergeInsertBuilder
+from trilake.lance.scan.parse_sql import PylanceSql
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.udf import BatchUDF
 from trilake.storage.base import Store
@@ -76,7 +77,7 @@ class DatasetChanges(DatasetPart[D]):
         retries = Retries.of(conflict_retries, retry_timeout)
         if predicate is None:
             raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
-        snapshot, number = delete.delete(self._dataset.snapshot, predicate, retries)
+        snapshot, number = delete.delete(self._dataset.snapshot, PylanceSql.of(predicate), retries)
         self._dataset.moved(snapshot)
         return {"num_deleted_rows": number}
 
@@ -116,7 +117,8 @@ class DatasetChanges(DatasetPart[D]):
         """
         check_format(later, of="update")
         retries, options = Retries.of(conflict_retries, retry_timeout), WriteOptions(nulls=self._dataset.nulls)
-        done = update.update(self._dataset.snapshot, updates, where, options=options, retries=retries)
+        updates = {column: PylanceSql.of(sql) for column, sql in updates.items()}
+        done = update.update(self._dataset.snapshot, updates, PylanceSql.of(where), options=options, retries=retries)
         self._dataset.moved(done.snapshot)
         return {"num_rows_updated": done.num_rows_updated}
 

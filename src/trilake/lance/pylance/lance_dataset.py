@@ -44,6 +44,7 @@ from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.pylance.tags import Branches, Line, Reference, Tags
 from trilake.lance.scan.ordering import ColumnOrdering
+from trilake.lance.scan.parse_sql import PylanceSql
 from trilake.lance.scan.projection import ColumnsLike
 from trilake.lance.scan.scan import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
@@ -535,7 +536,7 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
         ``FilterError`` for an invalid filter.
         """
         if not more:
-            return self.snapshot.count(filter)
+            return self.snapshot.count(PylanceSql.of(filter))
         return self.scanner(filter=filter, **more).count_rows()
 
     def sql(self, sql: str) -> SqlQueryBuilder:

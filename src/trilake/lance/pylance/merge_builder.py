@@ -20,6 +20,7 @@ from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import USUAL, Retries
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.pylance.operation import Transaction, from_stored
+from trilake.lance.scan.parse_sql import PylanceSql
 from trilake.lance.versions.manifest import Fragment
 from trilake.lance.versions.operations import Update
 
@@ -52,7 +53,7 @@ class MergeInsertBuilder(PublicNames):
 
         Columns that are missing in the source keep their values.
         """
-        return self._with(update=True, update_if=condition)
+        return self._with(update=True, update_if=PylanceSql.of(condition))
 
     def when_matched_delete(self) -> Self:
         """Delete matched rows."""
@@ -68,7 +69,7 @@ class MergeInsertBuilder(PublicNames):
 
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
         """Delete rows of the dataset without a match if ``expr`` is true."""
-        return self._with(delete_unmatched=True, delete_if=expr)
+        return self._with(delete_unmatched=True, delete_if=PylanceSql.of(expr))
 
     def use_index(self, use_index: bool = True) -> Self:
         """Set whether an index on the key makes the default ``write_mode`` rewrite columns.

@@ -25,6 +25,7 @@ from trilake.lance.scan import scan, search
 from trilake.lance.scan.blob_bytes import BlobFile
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.ordering import ColumnOrdering, Orderings, ordered, ordered_found, orderings_of
+from trilake.lance.scan.parse_sql import PylanceSql
 from trilake.lance.scan.projection import ColumnsLike, Part, Projection, Selection
 from trilake.lance.scan.scan import ScanPlan, limit_bytes, regroup
 from trilake.lance.scan.search import Nearest
@@ -141,7 +142,7 @@ class ScannerBuilder:
 
     def filter(self, filter: FilterLike | None) -> Self:
         """Keep rows that match a condition."""
-        return self._with(_filter=filter)
+        return self._with(_filter=PylanceSql.of(filter))
 
     def limit(self, n: int | None = None) -> Self:
         """Set the maximum number of rows to return."""

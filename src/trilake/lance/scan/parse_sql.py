@@ -7,14 +7,19 @@ Syntax that Spark does not have is translated, except inside quotes.  ``arrow_ca
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.lance.scan.sql_functions import in_sparks_words, whole_call
 from trilake.table.table import FilterLike
+
+if TYPE_CHECKING:
+    from trilake.expr.sql.functions import Function
+
+_T = TypeVar("_T")
 
 #: Quoted strings and names, which stay the same, then the syntax to replace.
 _FORMS = re.compile(
@@ -25,14 +30,48 @@ _FORMS = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 
+#: Quoted strings and names in which a backslash is a plain character.
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
+
+
+class PylanceSql(str):
+    """SQL with DataFusion's rules, as pylance's names take it; other SQL has Spark's.
+
+    They differ in ``5 / 2``, ``tags[1]``, backslashes in strings, ``date_part('dow', …)``, logarithms of numbers that
+    are not positive, and nulls among the arguments of ``concat``, ``array_contains`` and ``isnan``.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, sql: _T) -> _T | PylanceSql:
+        """Mark a string; other conditions stay as they are."""
+        return cls(sql) if isinstance(sql, str) else sql
+
+
+def _functions_of(sql: str) -> Mapping[str, Function]:
+    # These modules import sqlglot, which takes a third of a second.
+    if isinstance(sql, PylanceSql):
+        from trilake.lance.scan.datafusion import DATAFUSION_FUNCTIONS
+
+        return DATAFUSION_FUNCTIONS
+    from trilake.lance.scan.functions import LANCE_FUNCTIONS
+
+    return LANCE_FUNCTIONS
+
+
+def _escaped(sql: str) -> str:
+    """Escape the backslashes in strings as Spark reads them."""
+    if not isinstance(sql, PylanceSql) or "\\" not in sql:
+        return sql
+    return _QUOTED.sub(lambda quoted: quoted[0].replace("\\", "\\\\"), sql)
+
 
 def filter_of(condition: FilterLike, schema: pa.Schema) -> Filter | None:
     """Bind a condition to ``schema``.  Raises ``FilterError``."""
     if not isinstance(condition, str):
         return parse_filter(condition, schema)
-    from trilake.lance.scan.functions import LANCE_FUNCTIONS  # imports sqlglot, which takes a third of a second
-
-    return parse_filter(as_spark(condition), schema, functions=LANCE_FUNCTIONS)
+    return parse_filter(as_spark(_escaped(condition)), schema, functions=_functions_of(condition))
 
 
 def expression_of(sql: str, schema: pa.Schema) -> Expression:
@@ -40,14 +79,13 @@ def expression_of(sql: str, schema: pa.Schema) -> Expression:
 
     Raises ``ExpressionError`` and ``UnsupportedExpressionError``.
     """
-    from trilake.lance.scan.functions import LANCE_FUNCTIONS
-
+    functions, sql = _functions_of(sql), _escaped(sql)
     kind, words = None, as_spark(sql)
     cast = whole_call(sql, "arrow_cast")
     if cast is not None and len(cast) == 2 and (kind := parse_type(cast[1].strip("'"))) is not None:
         # Spark's SQL has only some of Arrow's types: then only the value is Spark's.
         words = words if whole_call(words, "arrow_cast") is None else as_spark(cast[0])
-    expression = parse_expression(words, schema, functions=LANCE_FUNCTIONS)
+    expression = parse_expression(words, schema, functions=functions)
     return expression if kind is None else expression.of_type(kind)
 
 

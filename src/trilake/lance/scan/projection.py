@@ -18,7 +18,7 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID, one_array, one_batch
-from trilake.lance.scan.parse_sql import expression_of
+from trilake.lance.scan.parse_sql import PylanceSql, expression_of
 from trilake.table.data_files import no_columns
 
 
@@ -115,7 +115,7 @@ def _bound(name: object, sql: object, schema: pa.Schema) -> Expression | pa.Fiel
         )
     if sql in schema.names:  # also types and names that SQL cannot express
         return schema.field(sql)
-    return expression_of(sql, schema)
+    return expression_of(PylanceSql(sql), schema)
 
 
 def _unless(fields: Mapping[str, pa.Field], chosen: Mapping[str, object]) -> dict[str, pa.Field]:
