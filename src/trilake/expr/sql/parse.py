@@ -32,7 +32,7 @@ from trilake.expr.sql.dialect import (
     string_for_column,
     to_spark_sql,
 )
-from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC, Function
+from trilake.expr.sql.functions import AGGREGATES, FUNCTIONS, NON_DETERMINISTIC, Function
 from trilake.expr.sql.strings import like_parts
 from trilake.expr.sql.translate import COMPARISONS, Translator, is_name, operands, plain
 from trilake.expr.terms import bind
@@ -360,6 +360,8 @@ class _Builder:
 
     def _function(self, node: exp.Anonymous) -> Predicate | None:
         name, args = node.name.lower(), node.expressions
+        if self.translator.functions.get(name) is not FUNCTIONS.get(name):
+            return None  # it may differ from Spark's
         if not args or (column := self.column(args[0])) is None:
             return None
         if name in ("isnull", "isnotnull") and len(args) == 1:

@@ -75,6 +75,13 @@ def _encode(call: Call) -> Sql:
     raise FilterError(f"{call.name} supports only 'hex' and 'base64'")
 
 
+def _substring(call: Call) -> Sql:
+    """Characters before the first one count, so that a start of -1 with a length of 3 returns the first character."""
+    start = call.integer(1)
+    rest = [f"greatest({call.integer(2)} + least({start}, 1) - 1, 0)"] if len(call.args) > 2 else []
+    return Sql(f"substring({', '.join([call.string(0), f'greatest({start}, 1)', *rest])})", "VARCHAR")
+
+
 def _initcap(call: Call) -> Sql:
     words = f"regexp_extract_all({call.string(0)}, '[\\p{{L}}\\p{{N}}]+|[^\\p{{L}}\\p{{N}}]+')"
     return Sql(f"array_to_string([upper(w[1]) || lower(w[2:]) for w in {words}], '')", "VARCHAR")
@@ -247,6 +254,8 @@ DATAFUSION_FUNCTIONS: dict[str, Function] = {
     **{name: _of_integers(name) for name in ("gcd", "lcm")},
     # strings
     "concat": (1, 255, lambda c: Sql(f"concat({', '.join(map(c.string, range(len(c.args))))})", "VARCHAR")),
+    **{name: (2, 2, simple(f"{name}({{}}, {{}})", "VARCHAR", "string", "integer")) for name in ("left", "right")},
+    **dict.fromkeys(["substring", "substr"], (2, 3, _substring)),
     "octet_length": (1, 1, simple("strlen({})", "INTEGER", "string")),
     "bit_length": (1, 1, simple("(8 * strlen({}))", "INTEGER", "string")),
     "ascii": (1, 1, simple("(CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END)", "INTEGER", "string")),
