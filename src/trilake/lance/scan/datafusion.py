@@ -13,7 +13,7 @@ from trilake.expr.sql.arithmetic import arithmetic
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.functions import FUNCTIONS, Function, Handler, alike, array_has, element, simple
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, common_type, counted
+from trilake.expr.terms.duckdb_sql import Sql, at_least, common_type, counted
 from trilake.lance.scan.functions import LANCE_FUNCTIONS
 
 
@@ -78,8 +78,9 @@ def _encode(call: Call) -> Sql:
 def _substring(call: Call) -> Sql:
     """Characters before the first one count, so that a start of -1 with a length of 3 returns the first character."""
     start = call.integer(1)
-    rest = [f"greatest({call.integer(2)} + least({start}, 1) - 1, 0)"] if len(call.args) > 2 else []
-    return Sql(f"substring({', '.join([call.string(0), f'greatest({start}, 1)', *rest])})", "VARCHAR")
+    first = at_least(start, 1)
+    rest = [at_least(f"({call.integer(2)} + {start} - {first})", 0)] if len(call.args) > 2 else []
+    return Sql(f"substring({', '.join([call.string(0), first, *rest])})", "VARCHAR")
 
 
 def _initcap(call: Call) -> Sql:
