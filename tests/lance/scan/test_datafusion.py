@@ -163,6 +163,7 @@ def test_the_same_dataset_as_a_table_of_trilake_follows_spark(path: Path) -> Non
     assert table.to_arrow(["i32"], filter="l[1] = 2")["i32"].to_pylist() == [1]
 
 
-def test_function_that_neither_has_is_an_error(path: Path) -> None:
-    with pytest.raises(UnsupportedExpressionError, match="sin"):
+def test_error_of_an_unknown_function_suggests_another_instead_of_spark(path: Path) -> None:
+    with pytest.raises(UnsupportedExpressionError, match=r"cannot evaluate sinn\(f\): .*did you mean sin\?") as caught:
         lance.dataset(path).to_table(columns={"v": "sinn(f)"})
+    assert "use Spark" not in str(caught.value)

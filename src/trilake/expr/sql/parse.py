@@ -494,7 +494,9 @@ def translate_scalar(
         if "one row at a time" in (error.help or ""):  # a subquery or a window function
             raise ExpressionError(reason, help=_ONE_ROW, condition=error.condition) from error
         where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
-        raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(source)}: {reason}", **where) from error
+        # Spark evaluates what its own SQL says; for SQL with other functions, its help would not work.
+        help = None if functions is None else error.help or "rewrite the expression"
+        raise UnsupportedExpressionError(f"cannot evaluate {shorten(source)}: {reason}", help=help, **where) from error
 
 
 def _check(root: exp.Expression, schema: pa.Schema) -> None:
