@@ -161,7 +161,7 @@ def _tidy(*, keep_folders: bool = False) -> None:
     """Stop the page's queries and drop its tables, so that the next page starts like a new user."""
     from pyspark.sql import SparkSession
 
-    from trilake.spark.delta.names.entries import drop_entry
+    from trilake.spark.catalog.entries import drop_entry
 
     spark = SparkSession.getActiveSession()
     if spark is None:

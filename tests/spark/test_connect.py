@@ -23,8 +23,8 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession, functions as F
 import trilake
 from tests.connect_session import connect_session
-from trilake.spark.delta.names import catalogue
-from trilake.spark.delta.names import entries
+from trilake.spark.catalog import named_tables
+from trilake.spark.catalog import entries
 from trilake.sql.spark.session import session
 
 said = []
@@ -116,7 +116,7 @@ for use in (made[1].collect, made[1].count, lambda: made[1].write.format("delta"
         raise AssertionError("a column of another type is shown")
 trilake.uninstall(spark)
 
-# A new name of the catalogue is made with its columns, and no read of it by Spark.
+# A new name of the catalog is made with its columns, and no read of it by Spark.
 frame = spark.createDataFrame([(1, "a")], "`n-1` int, p string")
 for format in ("delta", "lance"):
     frame.write.format(format).saveAsTable(f"saved_{format}")
@@ -125,7 +125,7 @@ assert [f.name for f in spark.catalog.listColumns("saved_delta")] == ["n-1", "p"
 
 # The name of an external table is made anew where its columns change, and stays where that fails.
 def rejected(*args, **more):
-    raise OSError("the catalogue is gone")
+    raise OSError("the catalog is gone")
 
 def widened(column):
     frame = spark.sql(f"SELECT 1 AS n, 2 AS {column}")
@@ -133,14 +133,14 @@ def widened(column):
 
 spark.sql("SELECT 1 AS n").write.format("delta").option("path", f"{path}-outside").saveAsTable("outside")
 widened("a")
-own, catalogue.make_entry = catalogue.make_entry, rejected
+own, named_tables.make_entry = named_tables.make_entry, rejected
 try:
     widened("b")
 except OSError as e:
     assert "is gone" in str(e), e
 else:
     raise AssertionError("the name was made")
-catalogue.make_entry = own
+named_tables.make_entry = own
 assert [f.name for f in spark.catalog.listColumns("outside")] == ["n", "a"]
 assert [t.name for t in spark.catalog.listTables() if t.name.startswith("outside")] == ["outside"]
 assert spark.table("outside").count() == 3

@@ -23,8 +23,8 @@ from trilake.delta.commands.maintenance.vacuum_files import LISTING
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, MissingFileError, SchemaMismatchError, TableExistsError
+from trilake.spark.catalog.entries import find_entry
 from trilake.spark.delta.maintenance import many_runner
-from trilake.spark.delta.names.entries import find_entry
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 

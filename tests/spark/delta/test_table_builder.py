@@ -32,7 +32,7 @@ from trilake.errors import (
     TableNotFoundError,
     UnsupportedProtocolError,
 )
-from trilake.spark.delta.names.catalogue import default_location, existing_delta_table, find_delta_table, parts_of
+from trilake.spark.catalog.named_tables import default_location, existing_delta_table, find_delta_table, parts_of
 from trilake.spark.delta.reading.read import violation_finder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator

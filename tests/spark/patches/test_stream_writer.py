@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake.errors import InvalidArgumentError, TableNotFoundError, UnknownOptionError, VersionNotFoundError
-from trilake.spark.delta.names.catalogue import default_location
+from trilake.spark.catalog.named_tables import default_location
 from trilake.spark.patches import dataframe_writer
 
 _NAME = "stream_writer_t"

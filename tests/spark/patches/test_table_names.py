@@ -14,7 +14,7 @@ import trilake
 from tests.spark.patches.frames import two_rows
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import existing_delta_table
+from trilake.spark.catalog.named_tables import existing_delta_table
 
 
 def test_catalog_tables(session: SparkSession) -> None:

@@ -20,8 +20,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.maintenance import check_is, check_properties, many_runner
-from trilake.spark.delta.names.catalogue import (
+from trilake.spark.catalog.entries import About, convert_entry, has_catalog, make_entry
+from trilake.spark.catalog.named_tables import (
     default_location,
     existing_delta_table,
     find_delta_table,
@@ -32,7 +32,7 @@ from trilake.spark.delta.names.catalogue import (
     refresh_name,
     table_at,
 )
-from trilake.spark.delta.names.entries import About, convert_entry, has_catalog, make_entry
+from trilake.spark.delta.maintenance import check_is, check_properties, many_runner
 from trilake.spark.delta.settings import CONVERT_BY_MANIFEST, default_properties, session_log
 from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine

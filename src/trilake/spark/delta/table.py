@@ -14,6 +14,7 @@ from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError, stating
+from trilake.spark.catalog.named_tables import existing_delta_table, parts_of, table_at
 from trilake.spark.delta.clone import clone_table, convert_table
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import (
@@ -25,7 +26,6 @@ from trilake.spark.delta.maintenance import (
 )
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.merge.source import merge_request
-from trilake.spark.delta.names.catalogue import existing_delta_table, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.reading.read import explain_read, read_dataframe, violation_finder
 from trilake.spark.delta.row_changes import delete_rows, update_rows

@@ -25,7 +25,7 @@ from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import START, identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import (
+from trilake.spark.catalog.named_tables import (
     default_location,
     find_delta_table,
     find_table,

@@ -19,8 +19,8 @@ from sqlglot.errors import SqlglotError
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.names.catalogue import has_table
-from trilake.spark.delta.names.entries import About, find_entry, make_entry
+from trilake.spark.catalog.entries import About, find_entry, make_entry
+from trilake.spark.catalog.named_tables import has_table
 from trilake.spark.patches.chains import classes, default_source, with_spark_errors
 from trilake.spark.patches.formats import FORMATS
 from trilake.spark.patches.recorder import Action, patch

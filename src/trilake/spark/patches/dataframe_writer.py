@@ -20,7 +20,7 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.protocol.type_widening import NO_WIDENING, AutomaticWidening
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import find_table, table_at
+from trilake.spark.catalog.named_tables import find_table, table_at
 from trilake.spark.delta.settings import AUTO_MERGE, KEEP_NULL_STRUCTS, session_widening
 from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
 from trilake.spark.patches.chains import (

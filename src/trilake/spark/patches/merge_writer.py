@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from trilake.errors import InvalidArgumentError
+from trilake.spark.catalog.named_tables import parts_of
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
-from trilake.spark.delta.names.catalogue import parts_of
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.live_frames.frames import renewed
 from trilake.spark.patches.chains import classes, with_spark_errors

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.errors import IllegalArgumentError, InvalidArgumentError
-from trilake.spark.delta.names.catalogue import NamedTable, table_at
+from trilake.spark.catalog.named_tables import NamedTable, table_at
 from trilake.spark.live_frames.connect import cache
 from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
 from trilake.spark.patches.chains import (

@@ -24,8 +24,8 @@ from trilake.common.timestamps import iso
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.rules.row_rules import depending_on_zone
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, UnsupportedExpressionError
-from trilake.spark.delta.names.catalogue import existing_table
-from trilake.spark.delta.names.entries import absolute
+from trilake.spark.catalog.entries import absolute
+from trilake.spark.catalog.named_tables import existing_table
 from trilake.spark.delta.reading.load import split_version
 from trilake.spark.delta.settings import FEED_BEYOND
 from trilake.spark.delta.source import WRITE_OPTIONS

@@ -13,8 +13,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name, refresh_entry, refresh_name, table_at
-from trilake.spark.delta.names.entries import About
+from trilake.spark.catalog.entries import About
+from trilake.spark.catalog.named_tables import NamedTable, find_table, new_name, refresh_entry, refresh_name, table_at
 from trilake.spark.patches.chains import default_source, record_option
 from trilake.spark.patches.formats import FORMATS
 from trilake.spark.session.engine import spark_engine

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import NamedTable, table_at
+from trilake.spark.catalog.named_tables import NamedTable, table_at
 from trilake.spark.patches.chains import classes, frame_of, record_option, table_of, watch_chains, with_spark_errors
 from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of

@@ -17,7 +17,7 @@ from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_analyze
 from trilake.sql.parser.statements import kind
 from trilake.sql.parser.tokens import tokenize
-from trilake.sql.spark.session import catalogue, jvm
+from trilake.sql.spark.session import entries, jvm
 from trilake.sql.spark.session.frames import cache, head_of, log_to_change, open_delta, uncache
 from trilake.sql.spark.session.placeholders import with_parameters
 from trilake.sql.spark.session.relations import localized, query, run_local
@@ -80,7 +80,7 @@ def _analyze(session: SqlSession, sql: str) -> DataFrame | None:
         if call.scan:
             run = many_runner(session.spark, table.log.store, least=8)
             compute_statistics(log_to_change(session, target), everything=call.everything, run=run)
-        catalogue.refresh(session, target)
+        entries.refresh(session, target)
     return nothing(session)
 
 
@@ -95,7 +95,7 @@ def _on_target(session: SqlSession, cursor: Cursor, act: Callable[[SqlSession, T
 def _refresh(session: SqlSession, target: Target) -> None:
     if target.has_log:
         head_of(session, target)
-        catalogue.refresh(session, target)
+        entries.refresh(session, target)
 
 
 def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
@@ -113,7 +113,7 @@ def _set_comment(session: SqlSession, target: Target, path: tuple[str, ...] | No
     comment = None if cursor.accept("NULL") else cursor.string()
     head_of(session, target)
     Alter(log_to_change(session, target)).comment(comment, path)
-    catalogue.refresh(session, target)
+    entries.refresh(session, target)
     return nothing(session)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.spark.delta.names.catalogue import default_location
+from trilake.spark.catalog.named_tables import default_location
 
 VIEWS = {
     "renamed": "SELECT id AS k, text AS w FROM seen",

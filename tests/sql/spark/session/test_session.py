@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trilake
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError, WriteFailedError
-from trilake.spark.delta.names.catalogue import existing_delta_table
+from trilake.spark.catalog.named_tables import existing_delta_table
 from trilake.spark.patches.recorder import patched
 from trilake.spark.session.compat import error_condition
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES

@@ -18,12 +18,12 @@ from pyspark.sql import types as T
 import trilake
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import TableExistsError, UnsupportedSparkError
+from trilake.spark.catalog import entries
+from trilake.spark.catalog import named_tables as names
 from trilake.spark.delta import clone
-from trilake.spark.delta.names import catalogue as names
-from trilake.spark.delta.names import entries
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.sql.spark.session import catalogue as place_names
+from trilake.sql.spark.session import entries as session_entries
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.tables import alter, create_tables, table_location
 from trilake.storage import open_store
@@ -99,7 +99,7 @@ def test_create_if_not_exists_uses_a_concurrent_table(
     makes = (create_tables, "create_table" if text is PLAIN else "write_dataframe")
     # The rows of a query are present if the statement wrote them first.
     first = [1] if named and text is SELECT else []
-    before(*((place_names, "add_delta") if named else makes), OTHER + place)
+    before(*((session_entries, "add_delta") if named else makes), OTHER + place)
     statement = text.format("IF NOT EXISTS ").replace(" USING delta", f" USING delta{place}")
     session.sql(statement)
     assert ids(session) == [*first, 7]
@@ -110,7 +110,7 @@ def test_create_if_not_exists_ignores_the_location(
     session: SparkSession, before: Any, tmp_path: Path, placed: bool
 ) -> None:
     places = ["", f" LOCATION '{tmp_path / 't'}'"]
-    before(place_names, "make_entry", OTHER + places[not placed])
+    before(session_entries, "make_entry", OTHER + places[not placed])
     try:
         session.sql(OTHER + places[placed])
         assert ids(session) == [7]
@@ -131,7 +131,7 @@ def test_failed_create_keeps_a_concurrent_table(
 
 
 def test_create_accepts_a_concurrently_registered_name(session: SparkSession, before: Any) -> None:
-    before(place_names, "add_delta", f"{OTHER} LOCATION '{names.default_location(session, 'raced')}'")
+    before(session_entries, "add_delta", f"{OTHER} LOCATION '{names.default_location(session, 'raced')}'")
     session.sql(PLAIN.format(""))
     assert ids(session) == [7]
     shutil.rmtree(names.default_location(session, "raced"))
@@ -142,7 +142,7 @@ def test_create_if_not_exists_waits_for_the_name(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """The files at a managed table's location belong to a statement that has not registered them yet."""
-    looks, original_look, original_add = Event(), table_location.gets_its_name, place_names.add_delta
+    looks, original_look, original_add = Event(), table_location.gets_its_name, session_entries.add_delta
 
     def look(*args: Any) -> bool:
         looks.set()
@@ -154,7 +154,7 @@ def test_create_if_not_exists_waits_for_the_name(
         original_add(*args, **more)
 
     monkeypatch.setattr(table_location, "gets_its_name", look)
-    monkeypatch.setattr(place_names, "add_delta", add)
+    monkeypatch.setattr(session_entries, "add_delta", add)
     started: list[Future[Any]] = []
     with ThreadPoolExecutor(1) as other:
         session.sql(text.format(""))
@@ -167,7 +167,7 @@ def test_failed_registration_keeps_a_table_used_by_others(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
     """Another statement has registered the table, and others may have opened it: its log must stay."""
-    place, original = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
+    place, original = f" LOCATION '{tmp_path / 't'}'", session_entries.add_delta
     rejected: list[bool] = []
 
     def late(*args: Any, **more: Any) -> None:
@@ -175,9 +175,9 @@ def test_failed_registration_keeps_a_table_used_by_others(
             return original(*args, **more)
         rejected.append(True)
         elsewhere(session, OTHER.replace("raced", "raced_too") + place)
-        raise RuntimeError("the catalogue is gone")
+        raise RuntimeError("the catalog is gone")
 
-    monkeypatch.setattr(place_names, "add_delta", late)
+    monkeypatch.setattr(session_entries, "add_delta", late)
     statement = text.format("").replace(" USING delta", f" USING delta{place}")
     with pytest.raises(RuntimeError, match="gone"):
         session.sql(statement)
@@ -211,7 +211,7 @@ def test_create_if_not_exists_uses_concurrent_files(
     place = f" LOCATION '{tmp_path / 't'}'"
     other = OTHER.replace("delta", format) + place
     if named:  # the files exist, and the other statement uses them
-        before(place_names, "add", other)
+        before(session_entries, "add", other)
     else:
         before(create_tables, "SaveRequest", other)
     session.sql(PLAIN.format("IF NOT EXISTS ").replace("delta", format) + place)
@@ -287,7 +287,7 @@ def test_rows_written_during_drop_are_kept(session: SparkSession, monkeypatch: p
 
 def test_write_error_is_raised_if_drop_fails(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def rejected(*args: Any) -> None:
-        raise OSError("the catalogue is gone")
+        raise OSError("the catalog is gone")
 
     monkeypatch.setattr(names, "drop_entry", rejected)
     columns = from_spark(T.StructType().add("id", T.IntegerType()))
@@ -313,8 +313,8 @@ def test_failed_set_location_keeps_the_name(
 ) -> None:
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
-    module, rejects = (place_names, "add_delta") if by_sql else (alter, "move_entry")
-    original, rejected = getattr(module, rejects), [OSError("the catalogue is gone")]
+    module, rejects = (session_entries, "add_delta") if by_sql else (alter, "move_entry")
+    original, rejected = getattr(module, rejects), [OSError("the catalog is gone")]
 
     def late(*args: Any, **more: Any) -> None:
         if rejected:

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 import trilake
 from trilake.errors import TableNotFoundError
 from trilake.lance.versions import transaction
-from trilake.spark.delta.names import catalogue as names
-from trilake.spark.delta.names import entries
+from trilake.spark.catalog import entries
+from trilake.spark.catalog import named_tables as names
 from trilake.spark.patches import table_names
 from trilake.sql.spark.rows import dml
-from trilake.sql.spark.session import catalogue as place_names
+from trilake.sql.spark.session import entries as session_entries
 from trilake.sql.spark.tables import alter, create_tables
 
 Before = Callable[..., None]
@@ -181,13 +181,13 @@ def test_set_location_never_removes_the_name(
 
 
 def test_name_is_not_created_for_deleted_files(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = place_names.make_entry
+    original = session_entries.make_entry
 
     def late(*args: Any, **more: Any) -> None:
         shutil.rmtree(names.default_location(session, "raced"))
         original(*args, **more)
 
-    monkeypatch.setattr(place_names, "make_entry", late)
+    monkeypatch.setattr(session_entries, "make_entry", late)
     session.sql("CREATE TABLE raced (id INT) USING delta")
     assert not session.catalog.tableExists("raced")
 

@@ -31,7 +31,7 @@ from trilake.sql.parser.expressions import default_or, has_query, requalified, s
 from trilake.sql.parser.projections import Beside, by_column
 from trilake.sql.parser.statements import MERGE, numbers
 from trilake.sql.parser.tokens import depths
-from trilake.sql.spark.session import catalogue
+from trilake.sql.spark.session import entries
 from trilake.sql.spark.session.frames import open_delta
 from trilake.sql.spark.session.problems import Local
 from trilake.sql.spark.session.relations import local_views, localized, query
@@ -287,7 +287,7 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
         except AmbiguousMergeError as e:
             raise unsupported_error(e) from e
     if merge.evolve:
-        catalogue.refresh(session, target)
+        entries.refresh(session, target)
     return counts(session, **numbers(result, MERGE))
 
 

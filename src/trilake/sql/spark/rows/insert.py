@@ -46,7 +46,7 @@ from trilake.sql.parser.changes import (
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import with_defaults
 from trilake.sql.parser.literals import Args
-from trilake.sql.spark.session import catalogue
+from trilake.sql.spark.session import entries
 from trilake.sql.spark.session.frames import frame_of, head_of
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.session import SqlSession, nothing
@@ -131,7 +131,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     with absent, overflows_named(narrowed=frame is not rows):
         write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
     if evolve:
-        catalogue.refresh(session, target)
+        entries.refresh(session, target)
 
 
 def _check_whole(frame: DataFrame, schema: StructType) -> None:

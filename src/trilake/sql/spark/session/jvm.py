@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.spark.delta.names.entries import catalogs
+from trilake.spark.catalog.entries import catalogs
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.tokens import AFTER_RELATION
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.spark.delta.names.entries import catalogs
+from trilake.spark.catalog.entries import catalogs
 from trilake.spark.live_frames.connect import follows
 from trilake.spark.scan.columns import no_rows
 from trilake.spark.session.bypass import bypass

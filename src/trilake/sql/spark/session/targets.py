@@ -15,8 +15,8 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import has_table
-from trilake.spark.delta.names.entries import Entry, permanent_entry
+from trilake.spark.catalog.entries import Entry, permanent_entry
+from trilake.spark.catalog.named_tables import has_table
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.candidates import candidates

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from trilake.common.text import quote_parts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError, masked
-from trilake.spark.delta.names.entries import About, move_entry, permanent_entry, rename_entry
+from trilake.spark.catalog.entries import About, move_entry, permanent_entry, rename_entry
 from trilake.spark.delta.reading.read import violation_finder
 from trilake.spark.delta.settings import row_session
 from trilake.spark.delta.storing.computed import judge_default
@@ -19,7 +19,7 @@ from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.parser.alter import ExactAlter, change_table
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.spark.session import catalogue, jvm
+from trilake.sql.spark.session import entries, jvm
 from trilake.sql.spark.session.frames import head_of, log_to_change, uncache
 from trilake.sql.spark.session.session import SqlSession, nothing
 from trilake.sql.spark.session.targets import Target, View, full_parts, resolve
@@ -64,7 +64,7 @@ def run_alter(session: SqlSession, sql: str) -> DataFrame | None:
         defaults_by_feature=True,
     )
     change_table(alter, cursor)
-    catalogue.refresh(session, target)
+    entries.refresh(session, target)
     return nothing(session)
 
 
@@ -136,10 +136,10 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         )
     session.run(f"DROP TABLE {quote_parts((target.entry.database, target.entry.table))}")
     try:
-        catalogue.add_delta(session, target.parts, place, managed=False)
+        entries.add_delta(session, target.parts, place, managed=False)
     except BaseException:
         try:
-            catalogue.add_delta(session, target.parts, target.path, managed=False)
+            entries.add_delta(session, target.parts, target.path, managed=False)
         except Exception as e:  # noqa: BLE001 - the first error is the one to raise
             _log.warning(
                 "%s is no longer in the catalog; its files are at %s: %s", target.shown, masked(target.path), e

@@ -19,10 +19,10 @@ from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import check_defaults_allowed
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError, stating
+from trilake.spark.catalog.entries import About
+from trilake.spark.catalog.named_tables import refresh_entry
 from trilake.spark.delta.clone import partition_fields_of
 from trilake.spark.delta.maintenance import many_runner
-from trilake.spark.delta.names.catalogue import refresh_entry
-from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.storing.computed import judge_checks, judge_defaults, judge_generated
 from trilake.spark.delta.table_builder import described_schema
@@ -49,7 +49,7 @@ from trilake.sql.parser.literals import Args
 from trilake.sql.parser.paths import parquet_path
 from trilake.sql.parser.statements import CLONE, numbers
 from trilake.sql.parser.tokens import Token, depths, tokenize
-from trilake.sql.spark.session import catalogue, jvm
+from trilake.sql.spark.session import entries, jvm
 from trilake.sql.spark.session.frames import frame_of, moment_ms, open_delta
 from trilake.sql.spark.session.placeholders import with_parameters
 from trilake.sql.spark.session.relations import frame_of_name, names_trilake_table, query
@@ -244,9 +244,7 @@ def _create_other(
     if new:
         assert location.parts is not None
         try:
-            catalogue.add(
-                session, location.parts, location.path, about, format=location.format, managed=location.managed
-            )
+            entries.add(session, location.parts, location.path, about, format=location.format, managed=location.managed)
         except (TrilakeError, *SPARK_ERRORS):
             if not is_name_of(session, location):  # else a concurrent statement added it
                 raise
@@ -281,7 +279,7 @@ def _name_existing(session: SqlSession, call: Create, location: TableLocation, s
             help="leave partitions, options and properties out",
             file=location.path,
         )
-    catalogue.add(session, location.parts, location.path, _about(call, have), format=location.format, managed=False)
+    entries.add(session, location.parts, location.path, _about(call, have), format=location.format, managed=False)
     return nothing(session)
 
 

@@ -37,7 +37,7 @@ from trilake.sql.parser.maintenance import (
     Restore,
     Vacuum,
 )
-from trilake.sql.spark.session import catalogue
+from trilake.sql.spark.session import entries
 from trilake.sql.spark.session.frames import log_to_change, moment_ms, open_delta
 from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.session import SqlSession, nothing, rows
@@ -155,7 +155,7 @@ def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFra
     else:
         assert statement.timestamp is not None
         result = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
-    catalogue.refresh(session, target)
+    entries.refresh(session, target)
     return result
 
 

@@ -11,13 +11,13 @@ from typing import NoReturn
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, TrilakeError
-from trilake.spark.delta.names.catalogue import check_left_over, default_location, holds_nothing, take_back
-from trilake.spark.delta.names.entries import About, Entry
+from trilake.spark.catalog.entries import About, Entry
+from trilake.spark.catalog.named_tables import check_left_over, default_location, holds_nothing, take_back
 from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import SPARK_ERRORS
 from trilake.sql.parser.create import Create, check_create_at
-from trilake.sql.spark.session import catalogue
+from trilake.sql.spark.session import entries
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, find_entry, full_parts, path_target
 from trilake.storage import open_store
@@ -131,7 +131,7 @@ def named(session: SqlSession, location: TableLocation, about: About, *, call: C
             return
         if location.needs_entry:
             try:
-                catalogue.add_delta(session, location.parts, location.path, managed=location.managed)
+                entries.add_delta(session, location.parts, location.path, managed=location.managed)
                 if not log.exists():  # a concurrent statement dropped it with its files
                     take_back(session.spark, list(location.parts), log.store)
             except (TrilakeError, *SPARK_ERRORS):
@@ -153,7 +153,7 @@ def named(session: SqlSession, location: TableLocation, about: About, *, call: C
         elif location.entry is not None:
             path = location.path
             target = Target(location.parts, location.format, path, location.entry, options=session.options(path))
-            catalogue.refresh(session, target)
+            entries.refresh(session, target)
 
     yield name
 
@@ -162,7 +162,7 @@ def named(session: SqlSession, location: TableLocation, about: About, *, call: C
 def name_first(session: SqlSession, location: TableLocation, about: About) -> Iterator[None]:
     """Add a managed table's entry before the block that writes its files; remove it if that fails."""
     assert location.parts is not None
-    catalogue.add(session, location.parts, None, about, format=location.format, managed=True)
+    entries.add(session, location.parts, None, about, format=location.format, managed=True)
     try:
         yield
     except BaseException:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from trilake.common.text import plural, quote_name
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError
-from trilake.spark.delta.names.entries import change_view
+from trilake.spark.catalog.entries import change_view
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.tokens import Token
 from trilake.sql.spark.session import jvm

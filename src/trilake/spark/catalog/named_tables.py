@@ -31,7 +31,7 @@ from trilake.errors import (
     TrilakeError,
     VersionNotFoundError,
 )
-from trilake.spark.delta.names.entries import (
+from trilake.spark.catalog.entries import (
     About,
     change_entry,
     create_sql,

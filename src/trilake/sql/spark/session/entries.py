@@ -10,8 +10,8 @@ from contextlib import suppress
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError
-from trilake.spark.delta.names.catalogue import refresh_name
-from trilake.spark.delta.names.entries import About, make_entry
+from trilake.spark.catalog.entries import About, make_entry
+from trilake.spark.catalog.named_tables import refresh_name
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, full_parts

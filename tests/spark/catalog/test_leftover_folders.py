@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import trilake
 from tests.connect_session import run_apart
 from trilake.errors import TableExistsError
-from trilake.spark.delta.names.catalogue import default_location
+from trilake.spark.catalog.named_tables import default_location
 
 OLD, NEW = [{"id": 1}, {"id": 2}], [7]
 
@@ -189,7 +189,7 @@ import shutil, sys
 from pathlib import Path
 import trilake
 from tests.connect_session import connect_session
-from tests.spark.delta.names.test_leftover_folders import ALL, OLD, error_message
+from tests.spark.catalog.test_leftover_folders import ALL, OLD, error_message
 folder = Path(sys.argv[1])
 spark = connect_session(**{"spark.sql.warehouse.dir": f"file:{folder / 'warehouse'}"})
 trilake.install(spark)

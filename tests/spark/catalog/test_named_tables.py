@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import TableExistsError
-from trilake.spark.delta.names.catalogue import existing_delta_table
-from trilake.spark.delta.names.entries import About, Entry, change_entry, decoded, find_entry, make_entry
+from trilake.spark.catalog.entries import About, Entry, change_entry, decoded, find_entry, make_entry
+from trilake.spark.catalog.named_tables import existing_delta_table
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.internals import java_session
 
