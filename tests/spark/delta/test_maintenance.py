@@ -24,6 +24,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, MissingFileError, SchemaMismatchError, TableExistsError
 from trilake.spark.catalog.entries import find_entry
+from trilake.spark.delta.clone import clone_location
 from trilake.spark.delta.maintenance import many_runner
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
@@ -424,10 +425,8 @@ def test_many_tasks_run_as_a_job(spark: SparkSession, tmp_path: Path) -> None:
     source.mkdir()
     for n in range(40):
         pq.write_table(pa.table({"n": [n]}), source / f"f{n:02d}.parquet")
-    import trilake.spark.delta.clone as module
-
     table = DeltaTable.convertToDelta(spark, f"parquet.`{source}`")
     copy = table.clone(str(tmp_path / "copy"))
     assert numbers(copy.toDF()) == list(range(40))
     assert len(list((tmp_path / "copy").glob("*.parquet"))) == 40
-    assert module.clone_place(spark, "delta.`/a``b`") == ("/a`b", None, None)
+    assert clone_location(spark, "delta.`/a``b`") == ("/a`b", None, None)

@@ -20,7 +20,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.errors import TableExistsError, UnsupportedSparkError
 from trilake.spark.catalog import entries
 from trilake.spark.catalog import named_tables as names
-from trilake.spark.delta import clone
+from trilake.spark.delta import convert
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.sql.spark.session import entries as session_entries
@@ -259,7 +259,7 @@ def test_backup_name_is_logged_if_restore_fails(
         raise RuntimeError("the name was taken")
 
     session.sql(f"CREATE TABLE raced USING parquet LOCATION '{tmp_path}' AS SELECT 1 AS id")
-    monkeypatch.setattr(clone, "make_entry", taken)
+    monkeypatch.setattr(convert, "make_entry", taken)
     with pytest.raises(RuntimeError, match="taken"):
         trilake.DeltaTable.convertToDelta(session, "raced")
     assert ids(session) == [7]

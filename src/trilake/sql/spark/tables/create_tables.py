@@ -21,7 +21,7 @@ from trilake.delta.rules.defaults import check_defaults_allowed
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError, stating
 from trilake.spark.catalog.entries import About
 from trilake.spark.catalog.named_tables import refresh_entry
-from trilake.spark.delta.clone import partition_fields_of
+from trilake.spark.delta.convert import partition_fields_of
 from trilake.spark.delta.maintenance import many_runner
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.storing.computed import judge_checks, judge_defaults, judge_generated

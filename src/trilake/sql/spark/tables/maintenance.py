@@ -13,7 +13,7 @@ from trilake.delta.commands.maintenance.restore import fsck
 from trilake.delta.commit.symlink_manifest import format_path
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
-from trilake.spark.delta.clone import convert_table
+from trilake.spark.delta.convert import convert_table
 from trilake.spark.delta.maintenance import (
     detail_frame,
     detail_schema,
