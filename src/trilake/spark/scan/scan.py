@@ -41,7 +41,7 @@ from trilake.spark.scan.manifest import (
 )
 from trilake.spark.scan.obstacles import check_files, check_types, hadoop_uri
 from trilake.spark.scan.partitions import attached, distinct, hive_columns
-from trilake.spark.scan.planning.file_index import Prune, planned_frame
+from trilake.spark.scan.planning.file_index import PrunableFiles, Prune, planned_frame
 from trilake.spark.scan.planning.plan_conditions import is_float, trusts_no_bounds, unpushed
 from trilake.spark.scan.planning.table_reads import MARK, TableReads
 from trilake.spark.scan.vectors import Vector, alive, pack
@@ -242,17 +242,15 @@ def _base_of(
         return base_frame(spark, listing, files.provider, schema, options), len(listing)
 
     if files.prune is not None and len(files.paths) > 1:
-        total = int(pc.sum(files.sizes).as_py() or 0)
-        base = planned_frame(
-            spark,
+        prunable = PrunableFiles(
             hadoop_uri(files.root),
             len(files.paths),
-            total,
-            lambda at: of_files(at)[0],
+            int(pc.sum(files.sizes).as_py() or 0),
             files.prune,
-            required,
+            lambda positions: of_files(positions)[0],
             files.reads,
         )
+        base = planned_frame(spark, prunable, required)
         if base is not None:
             return base, len(files.paths) * _LINE
     base, size = of_files(None)

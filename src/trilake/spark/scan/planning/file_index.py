@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,26 +54,29 @@ _TIMED = re.compile("TIMESTAMP|CAST", re.IGNORECASE)
 _MOST_LISTS = 8
 
 
-def planned_frame(
-    spark: SparkSession,
-    root: str,
-    count: int,
-    size: int,
-    scan: Scan,
-    prune: Prune,
-    required: Collection[str],
-    reads: TableReads | None,
-) -> DataFrame | None:
-    """A DataFrame over ``count`` files of ``size`` bytes, which ``prune`` chooses and ``scan`` reads when Spark plans a
-    query; ``None`` if this session does not support that.  ``required`` columns are non-nullable."""
+@dataclass(frozen=True)
+class PrunableFiles:
+    """``count`` files below ``root``, of ``size`` bytes in total, which ``prune`` chooses and ``scan`` reads; ``reads``
+    notes the conditions of plans."""
+
+    root: str
+    count: int
+    size: int
+    prune: Prune
+    scan: Scan
+    reads: TableReads | None
+
+
+def planned_frame(spark: SparkSession, files: PrunableFiles, required: Collection[str]) -> DataFrame | None:
+    """A DataFrame over the files that are chosen when Spark plans a query; ``None`` if this session does not support
+    that.  ``required`` columns are non-nullable."""
     if is_connect(spark):
         return None
     try:
-        sample = file_relation(scan(np.zeros(1, np.int64)))
-        index = PlannedFiles(spark, root, count, size, scan, prune, sample.location(), reads)
-        frame = frame_with_files(spark, sample, index, required)
-        if reads is not None:
-            reads.begin()
+        sample = file_relation(files.scan(np.zeros(1, np.int64)))
+        frame = frame_with_files(spark, sample, PlannedFiles(spark, files, sample.location()), required)
+        if files.reads is not None:
+            files.reads.begin()
         return frame
     except MISSING_NAME as e:
         say_once("files are not selected during planning", e)
@@ -137,21 +141,11 @@ class FileIndex(JavaObject):
 
 
 class PlannedFiles(FileIndex):
-    """An index of ``count`` files, of which ``prune`` chooses those for a plan; ``scan`` lets Spark list them."""
+    """An index of files that are chosen for each plan; ``scan`` lets Spark list them."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        root: str,
-        count: int,
-        size: int,
-        scan: Scan,
-        prune: Prune,
-        sample: Any,
-        reads: TableReads | None,
-    ) -> None:
-        super().__init__(spark, root, size, sample, reads)
-        self._count, self._scan, self._prune = count, scan, prune
+    def __init__(self, spark: SparkSession, files: PrunableFiles, sample: Any) -> None:
+        super().__init__(spark, files.root, files.size, sample, files.reads)
+        self._files = files
         self._all: Any = None
         self._lists = Recent(_MOST_LISTS, _MOST_LISTS)
 
@@ -167,14 +161,13 @@ class PlannedFiles(FileIndex):
 
     def _chosen(self, conditions: tuple[str, ...]) -> Any:
         try:
-            keep = self._prune(conditions)
+            keep = self._files.prune(conditions)
         except Exception as e:  # noqa: BLE001 - reading all files is always correct
             say_once("the conditions of a query do not select its files", e)
             keep = None
-        count = self._count if keep is None else int(np.count_nonzero(keep))
-        if keep is None or count == self._count:
+        if keep is None or keep.all():
             return self._everything()
-        return self._index(np.flatnonzero(keep)) if count else None
+        return self._index(np.flatnonzero(keep)) if keep.any() else None
 
     def _everything(self) -> Any:
         if self._all is None:
@@ -183,4 +176,4 @@ class PlannedFiles(FileIndex):
 
     def _index(self, positions: npt.NDArray[np.int64] | None) -> Any:
         with bypass():
-            return file_relation(self._scan(positions)).location()
+            return file_relation(self._files.scan(positions)).location()
