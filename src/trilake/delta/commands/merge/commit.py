@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -88,31 +88,41 @@ class MergePlan:
     txn: tuple[str, int] | None = None
 
 
-def finish_merge(
-    log: DeltaLog,
-    snapshot: Snapshot,
-    plan: MergePlan,
-    written: Sequence[WrittenFiles],
-    changes: Sequence[Mapping[str, Any]],
-    removal: Removal,
-    counts: RowCounts,
-    times: tuple[int, int, int],
-) -> MergeResult:
-    """Commit the rows of a merge: new files ``written``, change files ``changes``, and removed rows ``removal``.
+@dataclass(frozen=True)
+class MergedRows:
+    """The rows of a merge: in new files ``written``, in change files ``changes``, and removed ones."""
 
-    ``times`` are those of the start, of the loaded source and of the found rows, in ms since the epoch.  Commits
-    nothing if nothing changes, unless the merge records a transaction version.
-    """
-    adds = [a for part in written for a in part.actions]
-    (started, loaded, found), now = times, log.engine.runtime.clock_ms()
+    written: Sequence[WrittenFiles]
+    changes: Sequence[Mapping[str, Any]]
+    removal: Removal
+    counts: RowCounts
+
+    @property
+    def adds(self) -> list[Mapping[str, Any]]:
+        return [a for part in self.written for a in part.actions]
+
+
+class MergeTimes(NamedTuple):
+    """Times in ms since the epoch: of the start, of the loaded source, and of the rows found in the target."""
+
+    started: int
+    loaded: int
+    found: int
+
+
+def finish_merge(
+    log: DeltaLog, snapshot: Snapshot, plan: MergePlan, rows: MergedRows, times: MergeTimes
+) -> MergeResult:
+    """Commit the rows of a merge: nothing if nothing changes, unless the merge records a transaction version."""
+    now = log.engine.runtime.clock_ms()
     metrics = {
-        **_counts(adds, changes, removal, counts),
-        "executionTimeMs": now - started,
-        "materializeSourceTimeMs": loaded - started,
-        "scanTimeMs": found - loaded,
-        "rewriteTimeMs": now - found,
+        **_counts(rows),
+        "executionTimeMs": now - times.started,
+        "materializeSourceTimeMs": times.loaded - times.started,
+        "scanTimeMs": times.found - times.loaded,
+        "rewriteTimeMs": now - times.found,
     }
-    actions = [*removal.actions, *({"add": a} for a in adds), *({"cdc": c} for c in changes)]
+    actions = [*rows.removal.actions, *({"add": a} for a in rows.adds), *({"cdc": c} for c in rows.changes)]
     version = commit_changes(
         log,
         snapshot,
@@ -124,11 +134,11 @@ def finish_merge(
             "notMatchedBySourcePredicates": predicates(plan.clauses, "not_matched_by_source"),
         },
         actions,
-        replace(plan.read, removed=removal.removed),
+        replace(plan.read, removed=rows.removal.removed),
         metrics,
         job_id=plan.job_id,
         user_metadata=plan.user_metadata,
-        metadata=moved_on(plan.metadata, written),
+        metadata=moved_on(plan.metadata, rows.written),
         protocol=plan.protocol,
         txn=plan.txn,
     )
@@ -137,9 +147,8 @@ def finish_merge(
     return MergeResult("MERGE", version, metrics)
 
 
-def _counts(
-    adds: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]], removal: Removal, counts: RowCounts
-) -> dict[str, int]:
+def _counts(rows: MergedRows) -> dict[str, int]:
+    adds, removal, counts = rows.adds, rows.removal, rows.counts
     new_rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     return {
         "numSourceRows": counts.source,
@@ -156,7 +165,7 @@ def _counts(
         "numTargetFilesRemoved": removal.files_removed,
         "numTargetBytesAdded": sum(int(a["size"]) for a in adds) + removal.bytes_added,
         "numTargetBytesRemoved": removal.bytes_removed,
-        "numTargetChangeFilesAdded": len(changes),
+        "numTargetChangeFilesAdded": len(rows.changes),
         "numTargetDeletionVectorsAdded": removal.vectors_added,
         "numTargetDeletionVectorsUpdated": removal.vectors_updated,
         "numTargetDeletionVectorsRemoved": removal.vectors_removed,

@@ -32,7 +32,14 @@ from trilake.delta.commands.merge.clauses import (
     lenient_duplicates,
     resolve,
 )
-from trilake.delta.commands.merge.commit import MergePlan, MergeRequest, MergeResult, finish_merge
+from trilake.delta.commands.merge.commit import (
+    MergedRows,
+    MergePlan,
+    MergeRequest,
+    MergeResult,
+    MergeTimes,
+    finish_merge,
+)
 from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, read_fields, read_group
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
@@ -87,11 +94,10 @@ def merge(
     snapshot = log.snapshot() if cached is None else log.update(cached)
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
     with materialized(source, round_times=request.round_times) as rows:
-        materialized_at = runtime.clock_ms()
+        loaded = runtime.clock_ms()
         job = _ArrowMerge(log, snapshot, rows, request)
         pruned = job.pruned()
-        scanned_at = runtime.clock_ms()
-        return job.run(pruned, (started, materialized_at, scanned_at), most_pairs)
+        return job.run(pruned, MergeTimes(started, loaded, runtime.clock_ms()), most_pairs)
 
 
 def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
@@ -160,15 +166,14 @@ class _ArrowMerge:
         unmatched = [None if sql is None else self.scope.only("target").target_filter(sql) for sql in conditions]
         return prune(self.snapshot, match, unmatched)
 
-    def run(self, pruned: Pruned, times: tuple[int, int, int], most_pairs: int | None) -> MergeResult:
+    def run(self, pruned: Pruned, times: MergeTimes, most_pairs: int | None) -> MergeResult:
         files = changed_files(self.snapshot, pruned.numbers)
-        plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
+        file_plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
         removals: list[tuple[Indexes, Indexes]] = []
         matched = np.zeros(self.source.num_rows, bool)
-        started, materialized_at, scanned_at = times
         finding = 0
         with ExitStack() as stack:
-            writer = stack.enter_context(RowChangeWriter(self.log.store, plan, 0, feed=self.feed))
+            writer = stack.enter_context(RowChangeWriter(self.log.store, file_plan, 0, feed=self.feed))
             bar = stack.enter_context(progress("merging", total=len(files), unit="files"))
             matcher = Matcher(
                 self.log.store, self.snapshot, self.scope, self.join, self.source, self.workers, most_pairs
@@ -189,18 +194,19 @@ class _ArrowMerge:
                 discard(self.log.store, removal.actions, self.job_id)
                 raise
         request = self.request
-        outcome = MergePlan(
-            *(request.for_history or (request.on, request.clauses)),
+        on, clauses = request.for_history or (request.on, request.clauses)
+        plan = MergePlan(
+            on,
+            clauses,
             self.metadata,
             self.protocol,
             pruned.read.beside(request.source_read),
             self.job_id,
-            request.user_metadata,
-            request.txn,
+            user_metadata=request.user_metadata,
+            txn=request.txn,
         )
-        counts = writer.counts + RowCounts(source=self.source.num_rows)
-        at = started, materialized_at, scanned_at + finding
-        return finish_merge(self.log, self.snapshot, outcome, [new_files], changes, removal, counts, at)
+        rows = MergedRows([new_files], changes, removal, writer.counts + RowCounts(source=self.source.num_rows))
+        return finish_merge(self.log, self.snapshot, plan, rows, times._replace(found=times.found + finding))
 
     def _removal(self, changed: Sequence[tuple[Indexes, Indexes]], writer: RowChangeWriter) -> Removal:
         """Remove rows, which are given by the position of their file in the snapshot and their index in the file.

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import Clause, ambiguous_rows, evolved, lenient_duplicates, resolve
-from trilake.delta.commands.merge.commit import MergePlan, MergeResult, finish_merge
+from trilake.delta.commands.merge.commit import MergedRows, MergePlan, MergeResult, MergeTimes, finish_merge
 from trilake.delta.commands.merge.pruning import KeyValues, Pruned, key_filter, prune, target_schema
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard, records_changes, row_columns
@@ -164,7 +164,7 @@ class MergeJob:
         clock = self.runtime.clock_ms
         source = self.look_at_source()
         count = source.count
-        materialized_at = clock()
+        loaded = clock()
         pruned = self.pruned(source.keys)
         outcomes: list[MergeOutcome] = []
         try:
@@ -179,27 +179,21 @@ class MergeJob:
                 else:
                     joined = self.joined(target.aliased(self.request.alias), count, "inner")
                     matched = to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
-            scanned_at = clock()
+            found = clock()
             if self.inserts and count:
                 outcomes.append(self._insert(matched, source, feed=self.feed and bool(old_rows)))
             parts = MergeOutcome.of(outcomes, lenient=False)
             run = SparkRunner(self.spark)
-            removed = remove_rows(self.log, self.snapshot, old_rows, job_id=self.job_id, run=run)
+            removal = remove_rows(self.log, self.snapshot, old_rows, job_id=self.job_id, run=run)
         except BaseException:
             for part in outcomes:
                 discard(self.log.store, part.actions, self.job_id)
             raise
         read = pruned.read.beside(other_reads())
-        return finish_merge(
-            self.log,
-            self.snapshot,
-            MergePlan(*self.for_history, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn),
-            parts.written,
-            parts.cdc,
-            removed,
-            parts.counts + RowCounts(source=count),
-            (self.started, materialized_at, scanned_at),
-        )
+        on, clauses = self.for_history
+        plan = MergePlan(on, clauses, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn)
+        rows = MergedRows(parts.written, parts.cdc, removal, parts.counts + RowCounts(source=count))
+        return finish_merge(self.log, self.snapshot, plan, rows, MergeTimes(self.started, loaded, found))
 
     @property
     def for_history(self) -> tuple[str, list[Clause[str]]]:
