@@ -71,9 +71,9 @@ def test_only_keys_of_reused_sidecars_are_read(monkeypatch: pytest.MonkeyPatch) 
     read: list[frozenset[str] | None] = []
     real = checkpoint_module._read_actions
 
-    def spied(source: Any, file: pq.ParquetFile, footer: Any, query: Any, kind: str, *choice: Any) -> Any:
-        read.append(choice[1])
-        return real(source, file, footer, query, kind, *choice)
+    def spied(part: Any, share: Any, query: Any, kind: str, only: frozenset[str] | None, choice: Any) -> Any:
+        read.append(only)
+        return real(part, share, query, kind, only, choice)
 
     monkeypatch.setattr(checkpoint_module, "_read_actions", spied)
     world.commit(*files(["50x"]))

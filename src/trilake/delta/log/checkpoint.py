@@ -148,15 +148,14 @@ class Share:
             with store.open_input(key) as source:
                 if self.size is not None and self.size > 0 and self.size != source.size():
                     raise ValueError(f"it has {source.size()} bytes, but the checkpoint says {self.size}")
-                file = open_parquet(source)
-                footer = checked_footer(source, file)
-                names = set(file.schema_arrow.names)
+                part = _ParquetPart.of(source)
+                names = set(part.file.schema_arrow.names)
                 # A v1 checkpoint without a column of files would read as an empty table.
                 if "metaData" in names and not names & {"add", "checkpointMetadata", "sidecar"}:
                     raise ValueError("it has no column 'add'")
-                rare += _read_rare(source, file, footer)
-                if query is not None:
-                    yield from _read_actions(source, file, footer, query, kind, choice, only, self)
+                rare += _read_rare(part)
+                if query is not None and kind in names:
+                    yield from _read_actions(part, self, query, kind, only, choice)
         except ObjectNotFoundError as e:
             message = "a checkpoint file is missing"
             raise CorruptLogError(message, help="restore the file from a backup", **where) from e
@@ -287,18 +286,35 @@ def _sidecar_key(path: str, version: int) -> str:
     return f"{SIDECARS}/{name}"
 
 
-def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> list[tuple[str, Any]]:
-    present = set(file.schema_arrow.names)
+@dataclass(frozen=True)
+class _ParquetPart:
+    """An open Parquet file of a checkpoint."""
+
+    source: pa.NativeFile
+    file: pq.ParquetFile
+    footer: Footer
+
+    @classmethod
+    def of(cls, source: pa.NativeFile) -> _ParquetPart:
+        file = open_parquet(source)
+        return cls(source, file, checked_footer(source, file))
+
+    def batches(self, groups: list[int], columns: list[str], *, threads: bool = True) -> Iterator[pa.RecordBatch]:
+        """Read row groups, a few at a time."""
+        for run in fetched_together(self.source, self.file, groups, columns):
+            yield from batches(self.file, _BATCH_ROWS, row_groups=run, columns=columns, use_threads=threads)
+
+
+def _read_rare(part: _ParquetPart) -> list[tuple[str, Any]]:
+    present = set(part.file.schema_arrow.names)
     requested = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
-    groups = _groups_with(footer, requested)
     rare: list[tuple[str, Any]] = []
-    for run in fetched_together(source, file, groups, requested):
-        for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=requested, use_threads=False):
-            for name in requested:
-                rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
-                values = ({k: v for k, v in row.items() if v is not None} for row in rows)
-                # Some writers write a struct of nulls for "no actions".
-                rare += [(name, row) for row in values if not _says_nothing(row)]
+    for batch in part.batches(_groups_with(part.footer, requested), requested, threads=False):
+        for name in requested:
+            rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
+            values = ({k: v for k, v in row.items() if v is not None} for row in rows)
+            # Some writers write a struct of nulls for "no actions".
+            rare += [(name, row) for row in values if not _says_nothing(row)]
     return rare
 
 
@@ -321,44 +337,33 @@ def _groups_with(footer: Footer, names: Sequence[str]) -> list[int]:
 
 
 def _read_actions(
-    source: pa.NativeFile,
-    file: pq.ParquetFile,
-    footer: Footer,
-    query: Query,
-    kind: str,
-    choice: Choice | None,
-    only: frozenset[str] | None,
-    share: Share,
+    part: _ParquetPart, share: Share, query: Query, kind: str, only: frozenset[str] | None, choice: Choice | None
 ) -> Iterator[pa.Table]:
-    schema = file.schema_arrow
-    if kind not in schema.names:
-        return
-    fields = schema.field(kind).type
-    parts = [f"{kind}.{f.name}" for f in fields if f.name in (only or FILE_ACTIONS[kind].names)]
-    if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(footer, fields):
-        parts.append(f"{kind}.stats_parsed")
-    groups = share.groups(_groups_with(footer, [kind]))
-    rebasing = rebasing_of(file)
+    fields = part.file.schema_arrow.field(kind).type
+    columns = [f"{kind}.{f.name}" for f in fields if f.name in (only or FILE_ACTIONS[kind].names)]
+    if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(part.footer, fields):
+        columns.append(f"{kind}.stats_parsed")
+    groups = share.groups(_groups_with(part.footer, [kind]))
+    rebasing = rebasing_of(part.file)
     if choice is not None and kind == "add" and rebasing is None:
-        selected = select(source, file, footer, groups, choice.selection, _BATCH_ROWS)
+        selected = select(part.source, part.file, part.footer, groups, choice.selection, _BATCH_ROWS)
         if selected is not None:
-            yield from _read_selected(source, file, query, selected, parts, choice)
+            yield from _read_selected(part, query, selected, columns, choice)
             return
     # Piece by piece: the raw column and its actions are never whole in memory at once.
-    for run in fetched_together(source, file, groups, parts):
-        for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
-            rows = batch if rebasing is None else rebasing.rows(batch)
-            yield _file_actions(pa.Table.from_batches([rows]), query, kind, only)
+    for batch in part.batches(groups, columns):
+        rows = batch if rebasing is None else rebasing.rows(batch)
+        yield _file_actions(pa.Table.from_batches([rows]), query, kind, only)
 
 
 def _read_selected(
-    source: pa.NativeFile, file: pq.ParquetFile, query: Query, selected: Selected, parts: list[str], choice: Choice
+    part: _ParquetPart, query: Query, selected: Selected, columns: list[str], choice: Choice
 ) -> Iterator[pa.Table]:
     choice.skipped += selected.files
-    for run in fetched_together(source, file, list(selected.groups), parts):
+    for run in fetched_together(part.source, part.file, list(selected.groups), columns):
         for group in run:
             rows, start = selected.groups[group], 0
-            for batch in batches(file, _BATCH_ROWS, row_groups=[group], columns=parts, use_threads=True):
+            for batch in batches(part.file, _BATCH_ROWS, row_groups=[group], columns=columns, use_threads=True):
                 mask = rows[start : start + batch.num_rows]
                 start += batch.num_rows
                 if mask.any():
