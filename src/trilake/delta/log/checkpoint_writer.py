@@ -321,6 +321,7 @@ def _write_v2(
     if extension not in ("parquet", "json"):
         raise InvalidArgumentError(f"the table property {TOP_LEVEL_FORMAT} must be parquet or json, got {extension!r}")
     columns, store = FileColumns.of(version), log.store
+    top_level = _TopLevelFile(log, version, columns, extension, runtime)
     if isinstance(version, PendingSnapshot) and not replace:
         if jobs is not None and not version.segment.commits:
             return None, None
@@ -331,21 +332,21 @@ def _write_v2(
             if base_outlasts(log, version, max(runtime.clock_ms(), sidecar_files.newest_ms)):
                 if jobs is not None and _written_concurrently(log, version, sidecar_files):
                     return None, None
-                top, hint, totals = _publish(log, version, columns, sidecar_files, extension, runtime, reuse.kept)
+                key, hint, totals = top_level.write(sidecar_files, reuse.kept)
                 if is_there(log, version):
                     return hint, totals
                 # A cleanup that ignores the retention may delete the reused sidecars next.
-                store.delete([top])
+                store.delete([key])
                 raise _BaseGoneError
             sidecar_files.take_back(store)
         if jobs is not None:
             sidecar_files = write_sidecars(log, version, columns, jobs, runtime, most=most, reuse=None)
             if _written_concurrently(log, version, sidecar_files):
                 return None, None
-            return _publish(log, version, columns, sidecar_files, extension, runtime)[1:]
+            return top_level.write(sidecar_files)[1:]
     small = content.expected * _SMALL < most
     writer = SidecarWriter(store, runtime, columns, most=most, expected=content.expected, mixed=small)
-    return _publish(log, version, columns, writer.write(content.pieces()), extension, runtime)[1:]
+    return top_level.write(writer.write(content.pieces()))[1:]
 
 
 def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> bool:
@@ -355,50 +356,52 @@ def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> boo
     return there
 
 
-def _publish(
-    log: DeltaLog,
-    head: Head,
-    columns: FileColumns,
-    written: Written,
-    extension: str,
-    runtime: Runtime,
-    kept: Sequence[Sidecar] = (),
-) -> tuple[str, bytes, FileTotals]:
-    """Write the top-level file, which names the sidecars; return its key, the hint and the totals of the files."""
-    sidecars = [*(s.action for s in kept), *written.actions]
-    totals = sum((s.files for s in kept), written.totals)
-    counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(totals.num_files)}
-    actions = [
-        ("checkpointMetadata", {"version": head.version, "tags": counts}),
-        *_rare_actions(head),
-        *(("sidecar", s) for s in sidecars),
-    ]
-    store, key = log.store, v2_checkpoint_key(head.version, unique(runtime), extension)
-    try:
-        check_same_table(log, head)
-    except MetadataChangedError:
-        written.take_back(store)
-        raise
-    if extension == "json":
-        data = b"".join(orjson.dumps({name: action}) + b"\n" for name, action in actions)
-        store.put(key, data)
-        size = len(data)
-    else:
-        with CheckpointFile(store, key, columns, file_schema(columns, actions), len(actions)) as top:
-            top.take_rare(actions)
-        size = top.size
-    pointer: dict[str, Any] = {
-        "path": key.rpartition("/")[2],
-        "sizeInBytes": size,
-        "modificationTime": store.head(key).modified_ms,
-    }
-    if len(sidecars) <= _MAX_SIDECARS_IN_HINT:
-        pointer["sidecarFiles"] = [{k: v for k, v in s.items() if k != "tags"} for s in sidecars]
-    hint = make_hint(
-        head.version,
-        size=len(actions) + written.rows + sum(s.files.num_files for s in kept),
-        size_in_bytes=size + written.size + sum(s.size for s in kept),
-        num_add_files=totals.num_files,
-        v2_checkpoint=pointer,
-    )
-    return key, hint, totals
+@dataclass(frozen=True)
+class _TopLevelFile:
+    """The file of a v2 checkpoint that names its sidecars, in Parquet or JSON (``extension``)."""
+
+    log: DeltaLog
+    head: Head
+    columns: FileColumns
+    extension: str
+    runtime: Runtime
+
+    def write(self, written: Written, kept: Sequence[Sidecar] = ()) -> tuple[str, bytes, FileTotals]:
+        """Write the file, with new sidecars and ``kept`` ones; return its key, the hint and the totals of the files."""
+        sidecars = [*(s.action for s in kept), *written.actions]
+        totals = sum((s.files for s in kept), written.totals)
+        counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(totals.num_files)}
+        actions = [
+            ("checkpointMetadata", {"version": self.head.version, "tags": counts}),
+            *_rare_actions(self.head),
+            *(("sidecar", s) for s in sidecars),
+        ]
+        store, key = self.log.store, v2_checkpoint_key(self.head.version, unique(self.runtime), self.extension)
+        try:
+            check_same_table(self.log, self.head)
+        except MetadataChangedError:
+            written.take_back(store)
+            raise
+        if self.extension == "json":
+            data = b"".join(orjson.dumps({name: action}) + b"\n" for name, action in actions)
+            store.put(key, data)
+            size = len(data)
+        else:
+            with CheckpointFile(store, key, self.columns, file_schema(self.columns, actions), len(actions)) as top:
+                top.take_rare(actions)
+            size = top.size
+        pointer: dict[str, Any] = {
+            "path": key.rpartition("/")[2],
+            "sizeInBytes": size,
+            "modificationTime": store.head(key).modified_ms,
+        }
+        if len(sidecars) <= _MAX_SIDECARS_IN_HINT:
+            pointer["sidecarFiles"] = [{k: v for k, v in s.items() if k != "tags"} for s in sidecars]
+        hint = make_hint(
+            self.head.version,
+            size=len(actions) + written.rows + sum(s.files.num_files for s in kept),
+            size_in_bytes=size + written.size + sum(s.size for s in kept),
+            num_add_files=totals.num_files,
+            v2_checkpoint=pointer,
+        )
+        return key, hint, totals
