@@ -274,6 +274,8 @@ def commit(
     read = partial(_manifest_or_none, store, known, transaction.read_version)
     first = [] if finish is None else [finish]
     *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
+    if guessed and listing.versions and (listing.latest, listing.key(listing.latest)) != (guessed.version, known):
+        guessed = None
     checked = transaction.read_version
     dropped: set[int] = set()
     # Hold the version to restore, so that no clean-up removes it.
@@ -282,24 +284,11 @@ def commit(
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
                 listing, guessed = list_versions(store), None
-            newest = None
-            if listing.versions:
-                if create:
-                    raise exists_already(store, listing)
-                is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
-                newest = guessed if is_guessed else load(store, listing.latest, listing)
-                newest.check_writable(store.uri)
-                if base is not None and not base.version & DETACHED:
-                    _check_same_dataset(store, listing, base, newest)
+            newest = _newest(store, transaction.operation, listing, guessed, create=create, base=base)
+            if newest is not None:
                 checked = _check_winners(store, listing, transaction, checked, newest, base, dropped=dropped)
                 if check is not None:
                     check(newest)
-            elif base is not None:
-                raise _replaced(store, base, "was dropped", "write it again")
-            elif not isinstance(transaction.operation, op.Overwrite):
-                raise not_found(store)
-            else:
-                check_new_location(store)
             old = None if back is None else load(store, back, listing)
             manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
             if not manifest.storage_version.is_legacy:
@@ -318,6 +307,35 @@ def commit(
         help="try again when fewer writers commit to this dataset",
         file=store.uri,
     )
+
+
+def _newest(
+    store: Store,
+    operation: op.Operation,
+    listing: Listing,
+    guessed: Manifest | None,
+    *,
+    create: bool,
+    base: Manifest | None,
+) -> Manifest | None:
+    """The newest manifest, already read if it is ``guessed``; ``None`` if the operation may create the dataset.
+
+    ``create`` and ``base`` are those of :func:`commit`.
+    """
+    if not listing.versions:
+        if base is not None:
+            raise _replaced(store, base, "was dropped", "write it again")
+        if not isinstance(operation, op.Overwrite):
+            raise not_found(store)
+        check_new_location(store)
+        return None
+    if create:
+        raise exists_already(store, listing)
+    newest = load(store, listing.latest, listing) if guessed is None else guessed
+    newest.check_writable(store.uri)
+    if base is not None and not base.version & DETACHED:
+        _check_same_dataset(store, listing, base, newest)
+    return newest
 
 
 def commit_detached(store: Store, transaction: Transaction, runtime: Runtime) -> Manifest:
