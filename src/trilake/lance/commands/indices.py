@@ -37,7 +37,7 @@ from trilake.lance.file.types import LISTS
 from trilake.lance.index import bitmap, btree, zonemap
 from trilake.lance.index.ivf_files import Details
 from trilake.lance.index.ivf_pq import RowIds
-from trilake.lance.index.vector_index import write_index_files
+from trilake.lance.index.vector_index import Move, write_index_files
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
@@ -357,36 +357,39 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
         if snapshot.manifest.has_stable_row_ids and not index.by_address:
             continue
         uuid = UUID(snapshot.runtime.new_id())
-        new = f"_indices/{uuid}"
-        scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
-        if scalar is not None and not scalar.answers_items and (rows := scalar.read()) is not None:
-            kind = SCALAR_KINDS[scalar.kind.upper()]
-            train, details = kind.train, kind.details
-            ids, keep = move(rows["row_ids"].to_numpy())
-            rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
-            # Keep the file version of the index, as some versions cannot store nulls.
-            train(snapshot.store, new, rows, file_version(snapshot, modern=scalar.has_nulls))
-        elif vector is not None and vector.kind == vector.model.kind:
-            details = VECTOR_DETAILS
-            write_index_files(
-                snapshot.store,
-                new,
-                vector.model,
-                vector.moved(move),
-                file_version(snapshot, modern=vector.model.modern),
-                name=index.name,
-                column=snapshot.manifest.schema.names_of(index.fields)[0],
-                dataset_version=index.dataset_version,
-            )
-        else:
-            _log.warning(
-                "index %s on %s cannot be remapped: it does not cover the compacted rows; %s",
-                index.name,
-                snapshot.store.uri,
-                "optimize_indices adds them" if scalar is not None else "rebuild it",
-            )
-            continue
-        rewritten_indices.append(
-            op.RewrittenIndex(index.uuid, uuid, index.details or details, index.index_version or 0)
-        )
+        details = _write_moved(snapshot, index, f"_indices/{uuid}", move)
+        if details is not None:
+            version = index.index_version or 0
+            rewritten_indices.append(op.RewrittenIndex(index.uuid, uuid, index.details or details, version))
     return tuple(rewritten_indices)
+
+
+def _write_moved(snapshot: Snapshot, index: IndexMetadata, folder: str, move: Move) -> IndexDetails | None:
+    """Write an index with other row ids, and return its details; ``None`` if it is of a kind that cannot be moved."""
+    scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
+    if scalar is not None and not scalar.answers_items and (rows := scalar.read()) is not None:
+        kind = SCALAR_KINDS[scalar.kind.upper()]
+        ids, keep = move(rows["row_ids"].to_numpy())
+        rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
+        # Keep the file version of the index, as some versions cannot store nulls.
+        kind.train(snapshot.store, folder, rows, file_version(snapshot, modern=scalar.has_nulls))
+        return kind.details
+    if vector is not None and vector.kind == vector.model.kind:
+        write_index_files(
+            snapshot.store,
+            folder,
+            vector.model,
+            vector.moved(move),
+            file_version(snapshot, modern=vector.model.modern),
+            name=index.name,
+            column=snapshot.manifest.schema.names_of(index.fields)[0],
+            dataset_version=index.dataset_version,
+        )
+        return VECTOR_DETAILS
+    _log.warning(
+        "index %s on %s cannot be remapped: it does not cover the compacted rows; %s",
+        index.name,
+        snapshot.store.uri,
+        "optimize_indices adds them" if scalar is not None else "rebuild it",
+    )
+    return None

@@ -35,7 +35,8 @@ from trilake.storage.base import Store
 
 #: Returns a mask of the row ids that a search may return.
 Allowed = Callable[[RowIds], npt.NDArray[np.bool_]]
-
+#: Returns the current ids of row ids, and a mask of the rows to keep.
+Move = Callable[[RowIds], tuple[RowIds, npt.NDArray[np.bool_]]]
 
 #: Default number of cached partitions.
 _KEPT = 256
@@ -128,11 +129,8 @@ class VectorIndex:
             cached |= loaded
         return [cached[i] for i in numbers]
 
-    def moved(self, move: Callable[[RowIds], tuple[RowIds, npt.NDArray[np.bool_]]], more: Rows | None = None) -> Rows:
-        """Return the rows with their current ids, and with added ones.
-
-        ``move`` returns the current ids of row ids, and a mask of the rows to keep; ``more`` are the rows to add.
-        """
+    def moved(self, move: Move, more: Rows | None = None) -> Rows:
+        """Return the rows with their current ids, and ``more`` rows."""
 
         def rows(number: int) -> tuple[Codes, RowIds]:
             codes, ids = self.partition(number)
