@@ -86,7 +86,7 @@ def step(who: str, name: str, uri: str) -> None:
 
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("author", ["trilake", "pylance"])
-def test_dialogue(author: str, dictionary: bool, tmp_path: Path) -> None:
+def test_libraries_take_turns_on_one_dataset(author: str, dictionary: bool, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     if author == "trilake":
         dialogue.write(ours, uri, dictionary=dictionary, **OLDEST)
@@ -104,7 +104,7 @@ def test_dialogue(author: str, dictionary: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", dialogue.STEPS)
 @pytest.mark.parametrize("actor", ["trilake", "pylance"])
-def test_each_step(actor: str, name: str, tmp_path: Path) -> None:
+def test_other_library_reads_each_change(actor: str, name: str, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     dictionary = name != "restore"
     if actor == "pylance":

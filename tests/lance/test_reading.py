@@ -158,7 +158,7 @@ def test_limit_and_offset(ds: LanceDataset, data: st.DataObject) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, LIVE.num_rows - 1), max_size=40))
-def test_take(ds: LanceDataset, ranks: list[int]) -> None:
+def test_take_returns_rows_in_the_requested_order(ds: LanceDataset, ranks: list[int]) -> None:
     assert ds.take(ranks).to_pydict() == LIVE.take(pa.array(ranks, pa.int64())).to_pydict()
 
 
@@ -199,7 +199,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_filters(ds: LanceDataset, text: str) -> None:
+def test_filter_returns_the_rows_of_its_mask(ds: LanceDataset, text: str) -> None:
     condition = ds.snapshot.filter(text)
     assert condition is not None
     expected = LIVE.filter(condition.mask(LIVE))
@@ -310,7 +310,7 @@ def test_versions_and_time_travel(tmp_path: Path) -> None:
     assert dataset.version == 2
 
 
-def test_pickles(ds: LanceDataset) -> None:
+def test_datasets_fragments_and_metadata_are_picklable(ds: LanceDataset) -> None:
     again = pickle.loads(pickle.dumps(ds))
     assert again.version == ds.version
     assert again.to_table().equals(ds.to_table())
@@ -323,7 +323,7 @@ def test_pickles(ds: LanceDataset) -> None:
 # --- fragments --------------------------------------------------------------------------------------------------------
 
 
-def test_fragments(ds: LanceDataset) -> None:
+def test_fragments_read_only_live_rows(ds: LanceDataset) -> None:
     found = ds.get_fragments()
     assert [f.fragment_id for f in found] == [0, 1, 2, 3]
     one = found[1]

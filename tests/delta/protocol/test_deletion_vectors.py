@@ -214,7 +214,7 @@ def test_null_descriptor_is_none() -> None:
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 50), st.integers(0, 20))
-def test_keep_mask(deleted: set[int], start: int, length: int) -> None:
+def test_keep_mask_excludes_deleted_rows(deleted: set[int], start: int, length: int) -> None:
     mask = RowSet(BitMap64(deleted)).keep_mask(start, length)
     expected = [start + i not in deleted for i in range(length)]
     assert (mask.to_pylist() if mask is not None else [True] * length) == expected

@@ -143,7 +143,9 @@ def test_partition_columns_cannot_change(version: dict[str, str]) -> None:
         ({}, {}, None),
     ],
 )
-def test_file_rules(version: dict[str, str], fields: dict[str, Any], rule: str | None) -> None:
+def test_files_that_break_a_rule_are_rejected(
+    version: dict[str, str], fields: dict[str, Any], rule: str | None
+) -> None:
     files = [add("f", **fields)["add"]]
     if rule is None:
         check_files(metadata_of(version, PLAIN), files)

@@ -99,7 +99,7 @@ def test_doubles_parse_like_python(value: float) -> None:
     assert parse_double(repr(value)) == value
 
 
-def test_booleans() -> None:
+def test_strings_of_booleans() -> None:
     assert [parse_boolean(t) for t in ("T", " yes ", "1", "f", "No", "0", "maybe", "")] == [
         *(True, True, True, False, False, False),
         *(None, None),

@@ -61,7 +61,9 @@ NUMBERS = st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=40)
 
 @settings(max_examples=40, deadline=None)
 @given(NUMBERS, st.integers(-6, 6), st.integers(-6, 6), st.booleans(), st.booleans())
-def test_numbers(values: list[int | None], low: int, high: int, inclusive: bool, as_float: bool) -> None:
+def test_range_and_is_in_equal_a_full_scan(
+    values: list[int | None], low: int, high: int, inclusive: bool, as_float: bool
+) -> None:
     array = pa.array(values, pa.float64() if as_float else pa.int16())
     index = build(array)
     above = pc.greater_equal(array, low) if inclusive else pc.greater(array, low)
@@ -72,7 +74,7 @@ def test_numbers(values: list[int | None], low: int, high: int, inclusive: bool,
     assert index.is_in([low, high, None]).tolist() == np.flatnonzero(expected).tolist()
 
 
-def test_many_pages() -> None:
+def test_searches_across_pages_equal_a_full_scan() -> None:
     rng = np.random.default_rng(0)
     values = pa.array(rng.integers(0, 5000, 3 * PAGE_ROWS + 1))
     index = build(values)

@@ -108,7 +108,7 @@ def test_kmeans_uses_given_centroids() -> None:
         lance.util.KMeans(3, centroids=centroids)
 
 
-def test_samples(tmp_path: Path) -> None:
+def test_maybe_sample_returns_distinct_rows(tmp_path: Path) -> None:
     dataset = lance.write_dataset(vectors(5000), tmp_path)
     for takes in (512, 32):
         (found,) = maybe_sample(dataset, 128, ["id"], max_takes=takes)

@@ -59,7 +59,7 @@ def test_take_sample_and_head(dataset: LanceDataset) -> None:
         dataset.sample(1000)
 
 
-def test_scans(dataset: LanceDataset) -> None:
+def test_scanner_returns_the_requested_rows_and_columns(dataset: LanceDataset) -> None:
     assert dataset.to_table(limit=10, offset=10) == TABLE.slice(10, 10)
     assert dataset.to_table(filter=pc.field("b") > 50, columns=["a"])["a"].to_pylist() == list(range(51, 100))
     assert [b.num_rows for b in dataset.scanner(batch_size=16).to_batches()][:6] == [16] * 6

@@ -215,7 +215,7 @@ def test_failing_commit_locks(tmp_path: Path) -> None:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def test_changes(uri: Path, dataset: LanceDataset) -> None:
+def test_deletes_updates_and_merges_are_counted(uri: Path, dataset: LanceDataset) -> None:
     dataset.delete("a < 10")
     dataset.delete(pc.field("a") < 20)
     assert (dataset.version, dataset.count_rows(), dataset.stats.dataset_stats()["num_deleted_rows"]) == (3, 80, 20)

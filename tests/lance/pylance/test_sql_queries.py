@@ -25,7 +25,7 @@ def rows(builder: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_queries(dataset: LanceDataset) -> None:
+def test_sql_reads_the_dataset_by_any_name(dataset: LanceDataset) -> None:
     assert rows(dataset.sql("SELECT id, s FROM dataset WHERE id > 2")) == [{"id": 3, "s": None}, {"id": 4, "s": "ad"}]
     assert rows(dataset.sql("SELECT count(*) AS n FROM DataSet")) == [{"n": 4}]
     pairs = dataset.sql("SELECT a.id FROM dataset a JOIN dataset b ON a.id = b.id + 1 ORDER BY 1")
@@ -78,7 +78,7 @@ def test_invalid_queries_are_rejected(dataset: LanceDataset, text: str, kind: ty
         dataset.sql(text).build().to_batch_records()
 
 
-def test_arguments(dataset: LanceDataset) -> None:
+def test_invalid_arguments_of_sql_are_rejected(dataset: LanceDataset) -> None:
     with pytest.raises(TypeError, match="sql must be a string"):
         dataset.sql(1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="table name must be"):

@@ -63,7 +63,7 @@ def test_flat_search(ds: LanceDataset, metric: str) -> None:
     assert ds.scanner(["id"], nearest=nearest).count_rows() == 12
 
 
-def test_arguments(ds: LanceDataset) -> None:
+def test_invalid_arguments_of_nearest_are_rejected(ds: LanceDataset) -> None:
     assert ds.to_table(nearest={"column": "v", "q": Q.tolist()}).num_rows == 10
     assert ds.to_table(nearest={"column": "v", "q": pa.array(Q), "k": 2000}).num_rows == ds.count_rows()
     assert "KNNVectorDistance" in ds.scanner(nearest={"column": "v", "q": Q}).explain_plan()

@@ -64,7 +64,7 @@ def dataset() -> LanceDataset:
         ("id = arrow_cast(4.0, 'Decimal128(10, 1)')", [4]),
     ],
 )
-def test_conditions(dataset: LanceDataset, condition: str, ids: list[int]) -> None:
+def test_conditions_with_functions_of_pylance(dataset: LanceDataset, condition: str, ids: list[int]) -> None:
     assert dataset.to_table(["id"], filter=condition)["id"].to_pylist() == ids
 
 

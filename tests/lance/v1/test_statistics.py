@@ -47,7 +47,7 @@ def bounds(array: pa.Array) -> tuple[int, Any, Any]:
         ([Decimal("1.50"), Decimal("-2.00")], pa.decimal128(9, 2), (0, Decimal("-2.00"), Decimal("1.50"))),
     ],
 )
-def test_bounds(values: list[Any], kind: pa.DataType, expected: tuple[int, Any, Any]) -> None:
+def test_bounds_of_each_type(values: list[Any], kind: pa.DataType, expected: tuple[int, Any, Any]) -> None:
     found = bounds(pa.array(values, kind))
     assert repr(found) == repr(expected)
 

@@ -77,7 +77,7 @@ def test_wrong_columns(values: pa.Array) -> None:
         deletions.decode(ARROW_ARRAY, pa.py_buffer(arrow(values)), rows=1 << 20, file="f")
 
 
-def test_damage() -> None:
+def test_damaged_deletion_files_are_rejected() -> None:
     for rows in (BitMap([1, 5]), BitMap(range(0, 30_000, 2))):
         kind, data = deletions.encode(rows)
         for size in range(0, len(data), max(1, len(data) // 50)):

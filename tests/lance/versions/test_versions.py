@@ -69,7 +69,7 @@ def test_no_versions() -> None:
         choose_version(store, found, None)
 
 
-def test_tags() -> None:
+def test_tags_are_created_moved_and_deleted() -> None:
     store = MemoryStore()
     assert read_tags(store) == {}
     dataset = write_tag(store, "first", 1, size=10, now_ns=1_700_000_000_123_456_789)

@@ -151,11 +151,11 @@ def test_remote_file_without_a_size_is_rejected(spark: SparkSession, tmp_path: P
         native_frame(spark, listed(tmp_path, ["hdfs://host/x"], sizes=chunk([None], pa.int64())))
 
 
-def test_no_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_scan_of_no_files_has_the_columns(spark: SparkSession, tmp_path: Path) -> None:
     df = native_frame(spark, listed(tmp_path, []), address=("file", "row"))
     assert (df.count(), df.dtypes) == (0, [("n", "bigint"), ("file", "int"), ("row", "bigint")])
 
 
-def test_many_folders(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_of_many_folders_are_scanned(spark: SparkSession, tmp_path: Path) -> None:
     paths = numbered(tmp_path, ["a", "a/b", "c=1", "a/b/c/d", "."])
     assert rows(native_frame(spark, listed(tmp_path, paths))) == [(i,) for i in range(5)]

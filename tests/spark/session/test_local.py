@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 from trilake.spark.session.local import local_session
 
 
-def test_settings(spark: SparkSession) -> None:
+def test_local_session_has_its_settings(spark: SparkSession) -> None:
     expected = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -53,8 +52,3 @@ def test_running_session_gets_new_runtime_settings(spark: SparkSession) -> None:
         assert spark.conf.get("spark.sql.ansi.enabled") == ("false" if before == "true" else "true")
     finally:
         spark.conf.set("spark.sql.ansi.enabled", before or "true")
-
-
-@pytest.mark.parametrize("n", [0, 10])
-def test_count(spark: SparkSession, n: int) -> None:
-    assert spark.range(n).count() == n

@@ -92,7 +92,7 @@ def test_json_and_csv_round_trip(spark: SparkSession, tmp_path: Path) -> None:
     assert {(r.n, r.s) for r in found.collect()} == {(1, "x"), (2, None)}
 
 
-def test_arguments(spark: SparkSession, avro: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(spark: SparkSession, avro: Path, tmp_path: Path) -> None:
     source, target = str(avro), str(tmp_path / "t")
     for bad in (
         {"options": {"header": "true"}},
