@@ -193,19 +193,15 @@ def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str
             file = open_parquet(source)
             if file.metadata.num_columns * file.metadata.num_row_groups > _CHUNKS:
                 return None
-            checked_footer(source, file)
-            sizes: dict[str, int] = {}
-            roots: dict[str, str | None] = {}
-            for g in range(file.metadata.num_row_groups):
-                group = file.metadata.row_group(g)
-                for i in range(group.num_columns):
-                    chunk = group.column(i)
-                    root = roots.setdefault(chunk.path_in_schema, _root(chunk.path_in_schema, names))
-                    if root is not None:
-                        sizes[root] = sizes.get(root, 0) + chunk.total_compressed_size
-            return sizes
+            chunks = [chunk for group in checked_footer(source, file) for chunk in group]
     except (TrilakeError, OSError, *DAMAGE):
         return None  # a read reports what is wrong; the facts about other files stay true
+    sizes: dict[str, int] = {}
+    roots = {path: _root(path, names) for path in {chunk.path for chunk in chunks}}
+    for chunk in chunks:
+        if (root := roots[chunk.path]) is not None:
+            sizes[root] = sizes.get(root, 0) + chunk.stored_size
+    return sizes
 
 
 def _root(path: str, names: Mapping[str, str]) -> str | None:
