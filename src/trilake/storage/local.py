@@ -24,7 +24,7 @@ import stat
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import IO, Any, NoReturn
 
 import pyarrow as pa
@@ -237,24 +237,21 @@ class LocalStore(Store):
 
     def _delete(self, keys: Sequence[str]) -> None:
         at, fd = None, -1  # adjacent keys are usually in the same folder
-        try:
+        with ExitStack() as opened:
             for key in keys:
                 folder, _, name = check_key(key).rpartition("/")
                 try:
                     if folder != at:
-                        if fd >= 0:
-                            os.close(fd)
-                        at, fd = None, -1
+                        at = None
+                        opened.close()
                         fd = self._open_folder(folder)
+                        opened.callback(os.close, fd)
                         at = folder
                     os.unlink(name, dir_fd=fd)
                 except MISSING:
                     continue
                 except OSError as e:
                     raise storage_error(e, "delete", self._root + key, writing=True) from e
-        finally:
-            if fd >= 0:
-                os.close(fd)
 
     def _open_folder(self, folder: str) -> int:
         """Open a folder below the root step by step, without following symbolic links, even concurrent ones."""
