@@ -128,19 +128,17 @@ def _file(
     store: Store, task: FileTask, plan: ReadPlan, columns: Mapping[Path, PrimitiveType], rules: Rules | None
 ) -> FileFacts:
     facts = FileFacts(nulls=dict.fromkeys(columns, 0))
-    names: set[str] = set()
+    broken: dict[str, str] = {}
     try:
         for _, batch in read_positions(store, task, plan):
             facts.rows += batch.num_rows
             for path in columns:
                 _note(facts, path, batch)
-            if rules is not None:
-                for key, message in _broken(rules, batch):
-                    if key not in names:
-                        names.add(key)
-                        facts.broken.append(message)
+            for key, message in () if rules is None else _broken(rules, batch):
+                broken.setdefault(key, message)
     except (TrilakeError, OSError, pa.ArrowException, ValueError) as e:
         facts.error = e
+    facts.broken = list(broken.values())
     return facts
 
 
