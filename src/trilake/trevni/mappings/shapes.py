@@ -107,19 +107,20 @@ class Sheet:
     def write(self, records: Iterable[Any], path: str | os.PathLike[str] | Any, **options: Any) -> int:
         """Write records to a file with the options of :class:`TrevniWriter`, and return their number."""
         with TrevniWriter(path, None, columns=self.descriptors(), **options) as writer:
-            source = iter(records)
-            row = 0
-            while part := list(islice(source, _RECORDS)):
-                for record in part:
-                    try:
-                        self.shape.write(record)
-                    except (KeyError, AttributeError, TypeError, ValueError) as e:
-                        if isinstance(e, SchemaMismatchError | InvalidArgumentError):
-                            raise
-                        raise SchemaMismatchError(f"record {row} does not match the schema: {e!r}") from e
-                    row += 1
+            numbered = enumerate(records)
+            while part := list(islice(numbered, _RECORDS)):
+                for number, record in part:
+                    self._write(number, record)
                 writer.write_columns(len(part), [stream.drain() for stream in self.streams])
         return writer.rows
+
+    def _write(self, number: int, record: Any) -> None:
+        try:
+            self.shape.write(record)
+        except (KeyError, AttributeError, TypeError, ValueError) as e:
+            if isinstance(e, SchemaMismatchError | InvalidArgumentError):
+                raise
+            raise SchemaMismatchError(f"record {number} does not match the schema: {e!r}") from e
 
     def read(self) -> Iterator[Any]:
         """Yield the records of the file."""
