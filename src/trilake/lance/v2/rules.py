@@ -42,22 +42,25 @@ def violations(container: Container) -> Iterator[Violation]:
             yield Violation(e.message, column)
             continue
         for number, page in enumerate(pages):
-            for position, size in page.buffers:
-                if position % align and size:
-                    message = f"a buffer begins at byte {position}, not at a multiple of {ALIGN}"
-                    yield Violation(message, column, number)
-            if container.version > (2, 0):
-                try:
-                    for message in _page(container, page, page.encoding):
-                        yield Violation(message, column, number)
-                except TrilakeError as e:
-                    yield Violation(e.message, column, number)
+            for message in _page(container, page, align):
+                yield Violation(message, column, number)
 
 
-def _page(container: Container, page: Page, layout: Any) -> Iterator[str]:
+def _page(container: Container, page: Page, align: int) -> Iterator[str]:
+    for position, size in page.buffers:
+        if position % align and size:
+            yield f"a buffer begins at byte {position}, not at a multiple of {ALIGN}"
+    if container.version > (2, 0):
+        try:
+            yield from _layout(container, page, page.encoding)
+        except TrilakeError as e:
+            yield e.message
+
+
+def _layout(container: Container, page: Page, layout: Any) -> Iterator[str]:
     kind = layout.WhichOneof("layout")
     if kind == "blob_layout":
-        yield from _page(container, page, layout.blob_layout.inner_layout)
+        yield from _layout(container, page, layout.blob_layout.inner_layout)
     elif kind == "mini_block_layout":
         yield from _mini_block(container, page, layout.mini_block_layout)
     elif kind == "full_zip_layout":
