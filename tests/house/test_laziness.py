@@ -55,7 +55,7 @@ def test_importing_the_package_loads_no_submodules() -> None:
     modules = loaded("import trilake")
     assert not {"pyarrow", "numpy", "pandas", *HEAVY} & modules
     assert {m for m in modules if m.startswith("trilake")} == {
-        *("trilake", "trilake.common", "trilake.common.front", "trilake.common.version"),
+        *("trilake", "trilake.common", "trilake.common.package_functions", "trilake.common.version"),
     }
 
 

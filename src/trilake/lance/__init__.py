@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trilake.common.front import keep_functions
+from trilake.common.package_functions import keep_functions
 
 if TYPE_CHECKING:
     from trilake.common.version import __version__

@@ -169,12 +169,12 @@ def test_renamed_private_fields_do_not_break_other_writes(
 
 def test_unregister_restores_the_methods(spark: SparkSession) -> None:
     trilake.register(spark)
-    assert patched("front")
+    assert patched("register")
     trilake.unregister(spark)
     try:
         for cls in (DataFrameWriter, DataFrameReader):
             assert not [name for name in vars(cls) if hasattr(vars(cls)[name], "__wrapped__")]
-        assert patched("front") == []
+        assert patched("register") == []
         assert not [key for key in recorder._replaced if key[0].__module__.startswith("pyspark")]
     finally:
         trilake.register(spark)

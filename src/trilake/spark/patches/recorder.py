@@ -80,7 +80,7 @@ _lock = threading.RLock()
 _said: set[str] = set()
 
 
-def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "front") -> None:
+def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "register") -> None:
     """Let ``decide`` see each call of a method before Spark does.
 
     Parameters
@@ -109,7 +109,7 @@ def patch(cls: type | ModuleType, name: str, decide: Decide, *, owner: str = "fr
             replaced.deciders.append((owner, decide))
 
 
-def watch(cls: type, name: str, note: Note, *, owner: str = "front") -> None:
+def watch(cls: type, name: str, note: Note, *, owner: str = "register") -> None:
     """Let ``note(record, *args, **kwargs)`` record each call of a method after Spark has accepted it.  For ``__init__``
     the record is new; the other parameters are those of :func:`patch`."""
     with _lock:

@@ -96,5 +96,5 @@ def unregister(spark: SparkSession) -> None:
     if _sessions:
         return
     pin_all()
-    undo("front")
+    undo("register")
     FORMATS.clear()
