@@ -100,14 +100,11 @@ def restore(
             "expected either a version or a timestamp to restore",
             help='pass one of them, such as version=3 or timestamp="2024-01-02"',
         )
-    parameters: dict[str, Any]
-    if version is not None:
-        target, parameters = version, {"version": version, "timestamp": None}
-    else:
-        assert timestamp_ms is not None
+    target = version
+    if timestamp_ms is not None:
         with stating({"DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER"}):
             target = log.version_at(timestamp_ms)
-            parameters = {"version": None, "timestamp": timestamp_string(timestamp_ms)}
+    assert target is not None
     base = log.snapshot() if cached is None else log.update(cached)
     base.check_writable()
     if target == base.version:
@@ -122,17 +119,8 @@ def restore(
     adds, removes = without(old.adds, base.adds), without(base.adds, old.adds)
     if removes.num_rows:
         base.check_removable()
-    absent = [] if ignore_missing else missing_files(log.store, adds, run)
-    if absent:
-        more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
-        raise MissingFileError(
-            f"version {target} cannot be restored because files are missing ({len(absent)}):"
-            f" {', '.join(absent[:_NAMED])}{more}",
-            help="restore the files from a backup, or restore a newer version; to restore the remaining rows, ignore"
-            " missing files (ignore_missing=True, on Spark spark.sql.files.ignoreMissingFiles)",
-            file=log.store.uri,
-            version=target,
-        )
+    if not ignore_missing and (absent := missing_files(log.store, adds, run)):
+        raise _missing(absent, log.store.uri, target)
     result = RestoreResult(
         version=base.version + 1,
         restored_version=target,
@@ -149,7 +137,10 @@ def restore(
     tracked = row_tracking.supported(old.protocol)
     plan = CommitPlan(
         operation="RESTORE",
-        parameters=parameters,
+        parameters={
+            "version": version,
+            "timestamp": None if timestamp_ms is None else timestamp_string(timestamp_ms),
+        },
         file_actions=[
             *add_actions(adds, dataChange=True),
             *(add_actions(_with_other_ids(old.adds, base.adds), dataChange=False) if tracked else ()),
@@ -171,6 +162,18 @@ def restore(
         row_id_mark=row_tracking.high_water_mark(old.state) if tracked else -1,
     )
     return replace(result, version=commit(log, base, plan))
+
+
+def _missing(absent: Sequence[str], uri: str, version: int) -> MissingFileError:
+    more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+    return MissingFileError(
+        f"version {version} cannot be restored because files are missing ({len(absent)}):"
+        f" {', '.join(absent[:_NAMED])}{more}",
+        help="restore the files from a backup, or restore a newer version; to restore the remaining rows, ignore"
+        " missing files (ignore_missing=True, on Spark spark.sql.files.ignoreMissingFiles)",
+        file=uri,
+        version=version,
+    )
 
 
 def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
