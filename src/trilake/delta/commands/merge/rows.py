@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -110,9 +110,8 @@ class RowClause:
         if clause.action == "delete":
             return cls(clause, scope, condition, {}, (), rules=None)
         schema = metadata.schema
-        expressions: dict[Path, Expression] = {}
-        for f in schema.fields:
-            _bind(clause.values[f.name], f.type, (f.name,), scope, source, expressions, uri, evolve=evolve)
+        binder = _Binder(scope, source, uri, evolve)
+        expressions = dict(e for f in schema.fields for e in binder.bind(clause.values[f.name], f.type, (f.name,)))
         # Unassigned columns are kept, filled or generated; generated columns are recomputed.
         kept = {f.name for f in schema.fields if isinstance(clause.values[f.name], FromTarget)}
         kept -= {f.name for f in schema.fields if generation_expression(f) is not None}
@@ -227,50 +226,61 @@ def _source_columns(value: Any) -> set[str]:
     return set()
 
 
-def _bind(
-    value: Any,
-    type_: DataType,
-    path: Path,
-    scope: Scope,
-    source: StructType,
-    out: dict[Path, Expression],
-    uri: str,
-    *,
-    evolve: bool,
-) -> None:
-    match value:
-        case FromExpression(text):
-            expression = scope.parse(text, f"the value of {format_path(path)}")
-            # Nested values are converted when they are stored.
-            check_fields(expression.type, type_, format_path(path), fill=evolve)
-            simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
-            out[path] = stored(expression, text, type_, scope.parse) if simple else expression
-        case FromSource(at):
-            source_type: DataType = source
-            for name in at:
-                assert isinstance(source_type, StructType)
-                source_type = source_type.field(name).type
-            name = format_path(path)
-            try:
-                check_assignable(
-                    StructType((StructField(name, source_type),)), StructType((StructField(name, type_),)), uri=uri
-                )
-            except SchemaMismatchError as mismatch:
-                if not _alike(source_type, type_):
-                    raise
-                if isinstance(type_, PrimitiveType):
-                    sql = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
-                    try:
-                        out[path] = stored(scope.parse(sql, "a column of the source"), sql, type_, scope.parse)
-                    except UnsupportedExpressionError:
-                        raise
-                    except ExpressionError:
-                        raise mismatch from None
-            check_fields(source_type.arrow, type_, name, fill=evolve)
-        case Parts(fields):
-            assert isinstance(type_, StructType)
-            for name, part in fields.items():
-                _bind(part, type_.field(name).type, (*path, name), scope, source, out, uri, evolve=evolve)
+@dataclass(frozen=True)
+class _Binder:
+    """Binds the values of a clause to ``scope`` and the ``source``; if the schema evolves, structs may lack fields."""
+
+    scope: Scope
+    source: StructType
+    uri: str
+    evolve: bool
+
+    def bind(self, value: Any, type_: DataType, path: Path) -> Iterator[tuple[Path, Expression]]:
+        """Yield the expressions that compute the value of a column, with the paths of its parts."""
+        match value:
+            case FromExpression(sql):
+                yield path, self._expression(sql, type_, format_path(path))
+            case FromSource(at):
+                if (conversion := self._conversion(at, type_, format_path(path))) is not None:
+                    yield path, conversion
+            case Parts(fields):
+                assert isinstance(type_, StructType)
+                for name, part in fields.items():
+                    yield from self.bind(part, type_.field(name).type, (*path, name))
+
+    def _expression(self, sql: str, type_: DataType, name: str) -> Expression:
+        expression = self.scope.parse(sql, f"the value of {name}")
+        check_fields(expression.type, type_, name, fill=self.evolve)
+        # Nested values are converted when they are stored.
+        simple = isinstance(type_, PrimitiveType) and not pa.types.is_nested(expression.type)
+        return stored(expression, sql, type_, self.scope.parse) if simple else expression
+
+    def _conversion(self, at: Path, type_: DataType, name: str) -> Expression | None:
+        """The conversion of a source column to a type; ``None`` if it needs no expression."""
+        source_type: DataType = self.source
+        for part in at:
+            assert isinstance(source_type, StructType)
+            source_type = source_type.field(part).type
+        conversion = None
+        field, target = StructField(name, source_type), StructField(name, type_)
+        try:
+            check_assignable(StructType((field,)), StructType((target,)), uri=self.uri)
+        except SchemaMismatchError as mismatch:
+            if not _alike(source_type, type_):
+                raise
+            if isinstance(type_, PrimitiveType):
+                conversion = self._stored(at, type_, mismatch)
+        check_fields(source_type.arrow, type_, name, fill=self.evolve)
+        return conversion
+
+    def _stored(self, at: Path, type_: PrimitiveType, mismatch: SchemaMismatchError) -> Expression:
+        sql = ".".join(quote_name(name) for name in (self.scope.aliases["source"], *at))
+        try:
+            return stored(self.scope.parse(sql, "a column of the source"), sql, type_, self.scope.parse)
+        except UnsupportedExpressionError:
+            raise
+        except ExpressionError:
+            raise mismatch from None
 
 
 def _alike(source: DataType, target: DataType) -> bool:
