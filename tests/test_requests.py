@@ -357,7 +357,7 @@ def test_dataset_append_after_lost_race_reads_the_newest(s3: S3Server, trace: Tr
     plan = write.plan_write(store, "append", SYSTEM_RUNTIME)
     lance.write_dataset(rows(10), uri, mode="append", storage_options=options)
     target = plan.target(rows(1).schema)
-    fragments = write.write_fragments(store, rows(1).to_batches(), target, plan.options, SYSTEM_RUNTIME, None)
+    fragments = write.write_fragments(store, rows(1).to_batches(), target, plan.options, SYSTEM_RUNTIME)
     assert write.commit_write(store, plan, target, fragments).version == 3
     assert lance.dataset(uri, storage_options=options).count_rows() == 111
 

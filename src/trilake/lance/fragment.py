@@ -608,7 +608,8 @@ def create_fragments(
             sorted(existing) == sorted(names) or (not storage.is_legacy and set(names) <= set(existing))
         ):
             target = Target.of(manifest.schema, storage, names, nulls=options.nulls)
-    return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
+    fragments = write_files(store, batches, target, options, SYSTEM_RUNTIME, progress=progress)
+    return fragments, rows_schema, version
 
 
 @overload

@@ -437,6 +437,7 @@ def write_fragments(
     target: Target,
     options: WriteOptions,
     runtime: Runtime,
+    *,
     progress: Reporter | None = None,
     together: WriteGroup | None = None,
 ) -> list[Fragment]:
@@ -464,12 +465,7 @@ def write_fragments(
         pieces = _Pieces(chain(() if first is None else (first,), stored), target, options)
         while opened is not None:
             with opened as files:
-                while not files.num_rows or (
-                    files.num_rows < pieces.rows_per_file and files.size < options.max_bytes_per_file
-                ):
-                    piece = pieces.next(pieces.rows_per_file - files.num_rows)
-                    if piece is None:
-                        break
+                for piece in pieces.of_file(files):
                     files.write(piece)
                 done.append(files.fragment)
                 done[-1] = files.close()
@@ -495,7 +491,7 @@ class _Pieces:
         self._batches = regroup(batches, rows_per_group) if self._whole else iter(batches)
         # The legacy format supports at most 2**31 rows.
         most = _MAX_ROWS - options.max_rows_per_group if self._whole else _MAX_ROWS
-        self.rows_per_file = min(options.max_rows_per_file, most)
+        self._rows_per_file, self._bytes_per_file = min(options.max_rows_per_file, most), options.max_bytes_per_file
         self._waiting: Any = None
 
     def has_more(self) -> bool:
@@ -503,13 +499,16 @@ class _Pieces:
             self._waiting = next((b for b in self._batches if b.num_rows), None)
         return self._waiting is not None
 
-    def next(self, rows: int) -> pa.RecordBatch | None:
-        """Return the next row group, or at most ``rows`` rows; ``None`` at the end."""
-        self.has_more()
-        piece, self._waiting = self._waiting, None
-        if piece is not None and not self._whole and piece.num_rows > rows:
-            piece, self._waiting = piece.slice(0, rows), piece.slice(rows)
-        return piece
+    def of_file(self, files: _Files) -> Iterator[pa.RecordBatch]:
+        """Yield the pieces of a new fragment, until its files have enough rows or bytes."""
+        while not files.num_rows or (files.num_rows < self._rows_per_file and files.size < self._bytes_per_file):
+            if not self.has_more():
+                return
+            piece, self._waiting = self._waiting, None
+            room = self._rows_per_file - files.num_rows
+            if not self._whole and piece.num_rows > room:
+                piece, self._waiting = piece.slice(0, room), piece.slice(room)
+            yield piece
 
 
 def write_failed(store: Store, error: StorageError) -> WriteFailedError:

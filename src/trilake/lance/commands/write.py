@@ -224,7 +224,7 @@ def write(
     target = plan.target(schema)
     # Completion is reported after the files are on disk.
     group = store.write_group() if progress is None else WriteGroup(store)
-    fragments = write_fragments(store, batches, target, plan.options, runtime, progress, group)
+    fragments = write_fragments(store, batches, target, plan.options, runtime, progress=progress, together=group)
     try:
         return commit_write(store, plan, target, fragments, group)
     finally:
