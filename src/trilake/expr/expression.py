@@ -192,7 +192,7 @@ def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, source: str
     try:
         bound = (_bound_once if plain else _bound)(sql.code, columns)
     except engine.QueryError as error:
-        raise UnsupportedExpressionError(f"cannot evaluate {source}: {error.message}") from error
+        raise UnsupportedExpressionError(f"only Spark can evaluate {source}: {error.message}") from error
     if sql.family == "void":
         return pa.null()
     stamps = [t for _, t in columns if pa.types.is_timestamp(t)]

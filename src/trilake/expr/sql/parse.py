@@ -34,7 +34,7 @@ from trilake.expr.sql.dialect import (
 )
 from trilake.expr.sql.functions import AGGREGATES, FUNCTIONS, NON_DETERMINISTIC, Function
 from trilake.expr.sql.strings import like_parts
-from trilake.expr.sql.translate import COMPARISONS, Translator, is_name, operands, plain
+from trilake.expr.sql.translate import COMPARISONS, MORE_IN_SPARK, Translator, is_name, operands, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import Column
@@ -494,8 +494,9 @@ def translate_scalar(
         if "one row at a time" in (error.help or ""):  # a subquery or a window function
             raise ExpressionError(reason, help=_ONE_ROW, condition=error.condition) from error
         where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}
-        # Spark evaluates what its own SQL says; for SQL with other functions, its help would not work.
-        help = None if functions is None else error.help or "rewrite the expression"
+        if functions is None:
+            raise UnsupportedExpressionError(f"only Spark can evaluate {shorten(source)}: {reason}", **where) from error
+        help = (error.help or "rewrite the expression").removesuffix(MORE_IN_SPARK)
         raise UnsupportedExpressionError(f"cannot evaluate {shorten(source)}: {reason}", help=help, **where) from error
 
 

@@ -57,6 +57,8 @@ _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGI
 #: could become gigabytes.
 _FREE_CHARACTERS, _CHARACTERS_PER_PART = 40_000, 500
 _STRING = re.compile(r"'(?:[^']|'')*'")
+#: The end of the help for a function that only Spark has.
+MORE_IN_SPARK = "; Spark DataFrame filters support more"
 
 
 def plain(node: exp.Expression) -> exp.Expression:
@@ -396,7 +398,7 @@ class Translator:
             hint = f"did you mean {close[0]}? See" if close else "see"
             raise FilterError(
                 f"the function {name} cannot be used in a filter",
-                help=f"{hint} the documentation for supported functions; Spark DataFrame filters support more",
+                help=f"{hint} the documentation for supported functions{MORE_IN_SPARK}",
             )
         least, most, handler = self.functions[key]
         if not least <= len(nodes) <= most:
