@@ -263,3 +263,41 @@ def test_duplicate_vacuum_clause_is_rejected(text: str) -> None:
     """The last one was used, and the first silently ignored."""
     with pytest.raises(SyntaxProblem):
         parse_maintenance(Cursor(text))
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "near"),
+    [
+        ("CREATE TABLE t (\n  a INT,\n  b STRING WRONG\n)", (3, 11), "'WRONG'"),
+        ("CREATE TABLE t (a INT,\n b) USING delta", (2, 2), "')'"),
+        ("CREATE TABLE t (a INT) PARTITIONED BY (a,\n b INT 1)", (2, 7), "'1'"),
+        ("CREATE TABLE t (a BIGINT GENERATED ALWAYS AS IDENTITY (START WITH x))", (1, 66), "'x'"),
+        ("CREATE TABLE t (a INT) TBLPROPERTIES ('a' = 'b',\n = 'c')", (2, 1), "'='"),
+    ],
+)
+def test_error_in_a_list_has_its_position_in_the_statement(sql: str, place: tuple[int, int], near: str) -> None:
+    with pytest.raises(SyntaxProblem) as e:
+        parse_create(Cursor(sql))
+    assert ((e.value.line, e.value.position), e.value.near) == (place, near)
+
+
+def test_checks_of_columns() -> None:
+    call = parse_create(
+        Cursor(
+            "CREATE TABLE t (a INT CHECK (a > 0) NOT NULL, b INT DEFAULT 1 CONSTRAINT few CHECK (b < 9), CHECK (a < b))"
+        )
+    )
+    assert call is not None
+    assert call.checks == (("chk_1", "a > 0"), ("few", "b < 9"), ("chk_3", "a < b"))
+    assert [(c.name, c.nullable, c.default) for c in call.columns] == [("a", False, None), ("b", True, "1")]
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY", "UNIQUE", "REFERENCES other (b)", "CONSTRAINT c PRIMARY KEY"])
+def test_key_of_a_column_is_rejected(key: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="is not supported: it would not be enforced"):
+        parse_create(Cursor(f"CREATE TABLE t (a INT {key})"))
+
+
+def test_partition_by_a_field_is_rejected() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"partitioned by the field s\.x of a column"):
+        parse_create(Cursor("CREATE TABLE t (s STRUCT<x: INT>) PARTITIONED BY (s.x)"))

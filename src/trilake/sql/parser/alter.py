@@ -157,7 +157,7 @@ def _set_properties(alter: Alter, cursor: Cursor) -> _Change:
 
 def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:
     cursor.accept("IF", "EXISTS")  # delta-spark accepts properties that are not set, too
-    inside = Cursor(cursor.bracketed())
+    inside = cursor.inside()
     keys = [property_key(inside)]
     while inside.accept_symbol(","):
         keys.append(property_key(inside))
@@ -199,7 +199,7 @@ _FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], _Change]], ...] =
     (("RENAME", "COLUMN"), _rename_column),
     (
         ("REPLACE", "COLUMNS"),
-        lambda a, c: partial(a.replace_columns, [field_of(parse_column(Cursor(i))) for i in items(c.bracketed())]),
+        lambda a, c: partial(a.replace_columns, [field_of(parse_column(piece)) for piece in c.pieces()]),
     ),
     (("ADD", "COLUMN"), _add_columns),
     (("ADD", "COLUMNS"), _add_columns),

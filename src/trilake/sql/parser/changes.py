@@ -73,7 +73,7 @@ def _parse_insert(cursor: Cursor) -> Insert:
     where = cursor.sql_until(*QUERY_WORDS) if cursor.accept("REPLACE", "WHERE") else None
     columns = None
     if not by_name and cursor.is_symbol("(") and not is_query(cursor):
-        columns = tuple(Cursor(name).part() for name in items(cursor.bracketed()))
+        columns = tuple(piece.part() for piece in cursor.pieces())
     if cursor.accept("REPLACE", "WHERE"):
         where = cursor.sql_until(*QUERY_WORDS)
     overwrite = overwrite or where is not None
@@ -101,7 +101,7 @@ def partition_clause(cursor: Cursor) -> tuple[dict[str, str], list[str]]:
     static: dict[str, str] = {}
     dynamic: list[str] = []
     if cursor.accept("PARTITION"):
-        for piece in map(Cursor, items(cursor.bracketed())):
+        for piece in cursor.pieces():
             column = piece.part()
             if piece.accept_symbol("=") or piece.accept_symbol("=="):
                 static[column] = piece.rest()

@@ -129,28 +129,29 @@ def _clone(cursor: Cursor) -> dict[str, object]:
 
 
 def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str], ...]]:
-    columns, checks = [], []
-    for piece in map(Cursor, items(cursor.bracketed())):
-        _reject_key(piece)
-        if piece.is_word("CONSTRAINT") and piece.is_word("CHECK", ahead=2):  # not a column named ``constraint``
-            piece.expect("CONSTRAINT")
-            name = piece.part()
-            piece.expect("CHECK")
-            checks.append((name, piece.bracketed()))
-            piece.end()
-        elif piece.is_word("CHECK") and piece.is_symbol("(", ahead=1):
-            piece.expect("CHECK")
-            checks.append((f"chk_{len(checks) + 1}", piece.bracketed()))
+    columns: list[Column] = []
+    checks: list[tuple[str, str]] = []
+    for piece in cursor.pieces():
+        _reject_key(piece, before="(")
+        named = piece.is_word("CONSTRAINT") and piece.is_word("CHECK", ahead=2)  # not a column named ``constraint``
+        if named or (piece.is_word("CHECK") and piece.is_symbol("(", ahead=1)):
+            checks.append(_check(piece, len(checks)))
             piece.end()
         else:
-            columns.append(parse_column(piece))
+            columns.append(parse_column(piece, checks))
     return tuple(columns), tuple(checks)
 
 
-def _reject_key(piece: Cursor) -> None:
+def _check(piece: Cursor, number: int) -> tuple[str, str]:
+    name = piece.part() if piece.accept("CONSTRAINT") else f"chk_{number + 1}"
+    piece.expect("CHECK")
+    return name, piece.bracketed()
+
+
+def _reject_key(piece: Cursor, *, before: str = "") -> None:
     offset = 2 if piece.is_any("CONSTRAINT") else 0
-    for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",)):
-        if piece.is_word(*words, ahead=offset) and piece.is_symbol("(", ahead=offset + len(words)):
+    for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",), ("REFERENCES",)):
+        if piece.is_word(*words, ahead=offset) and (not before or piece.is_symbol(before, ahead=offset + len(words))):
             raise InvalidArgumentError(
                 f"{' '.join(words)} is not supported: it would not be enforced",
                 help="leave it out; CHECK and NOT NULL constraints are enforced",
@@ -158,8 +159,9 @@ def _reject_key(piece: Cursor) -> None:
             )
 
 
-def parse_column(cursor: Cursor) -> Column:
-    """A column's name, type and rules.  Raises ``SyntaxProblem``."""
+def parse_column(cursor: Cursor, checks: list[tuple[str, str]] | None = None) -> Column:
+    """A column's name, type and rules; its CHECK constraints are added to ``checks``.  Raises ``SyntaxProblem``,
+    ``InvalidArgumentError`` for keys."""
     name = cursor.part()
     cursor.accept_symbol(":")
     kind = parse_type(cursor)
@@ -177,7 +179,10 @@ def parse_column(cursor: Cursor) -> Column:
             fields["default"] = _without_not_null(cursor.sql_since(first), fields)
         elif cursor.accept("GENERATED"):
             _generated(cursor, fields)
+        elif checks is not None and (cursor.is_word("CHECK") or cursor.is_word("CHECK", ahead=2)):
+            checks.append(_check(cursor, len(checks)))
         else:
+            _reject_key(cursor)
             cursor.fail()
     return Column(name, kind, **fields)
 
@@ -203,7 +208,7 @@ def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
         return
     start, step = 1, 1
     if cursor.is_symbol("("):
-        inside = Cursor(cursor.bracketed())
+        inside = cursor.inside()
         while inside.token is not None:
             if inside.accept("START", "WITH") or inside.accept("START"):
                 start = inside.whole_number()
@@ -246,6 +251,12 @@ def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
             fields["cluster_by"] = tuple(split_names(items(cursor.bracketed())))
         elif cursor.accept("LOCATION"):
             fields["location"] = cursor.string()
+            if not fields["location"]:
+                raise InvalidArgumentError(
+                    "LOCATION must not be an empty string",
+                    help="write the path of the table's folder, or leave LOCATION out",
+                    condition="INVALID_EMPTY_LOCATION",
+                )
         elif cursor.accept("COMMENT"):
             fields["comment"] = cursor.string()
         elif cursor.accept("TBLPROPERTIES"):
@@ -280,12 +291,18 @@ def _reject_clause(cursor: Cursor) -> None:
 
 def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
     names, columns = [], []
-    for piece in map(Cursor, items(cursor.bracketed())):
+    for piece in cursor.pieces():
         if len(piece.tokens) == 1:
             names.append(piece.part())
+        elif piece.is_symbol(".", ahead=1):
+            raise InvalidArgumentError(
+                f"a table cannot be partitioned by the field {piece.rest()} of a column",
+                help="add a generated column with its value, and partition by it",
+                condition="UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSUPPORTED",
+            )
         elif piece.is_symbol("(", ahead=1):
             raise InvalidArgumentError(
-                f"a table must be partitioned by columns, got the expression {piece.sql.strip()}",
+                f"a table must be partitioned by columns, got the expression {piece.rest()}",
                 help="add a generated column, and partition by it",
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )
@@ -298,7 +315,7 @@ def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
 def key_values(cursor: Cursor) -> dict[str, str]:
     """Parse ``('a' = 'b', c.d = true)``.  Raises ``SyntaxProblem``."""
     out = {}
-    for piece in map(Cursor, items(cursor.bracketed())):
+    for piece in cursor.pieces():
         key = property_key(piece)
         piece.accept_symbol("=") or piece.accept_symbol("==")
         token = piece.token

@@ -57,10 +57,14 @@ class Cursor:
     methods raise ``SyntaxProblem``.
     """
 
-    def __init__(self, sql: str, tokens: Sequence[Token] | None = None, at: int = 0) -> None:
+    def __init__(
+        self, sql: str, tokens: Sequence[Token] | None = None, at: int = 0, *, stop: int | None = None
+    ) -> None:
         self.sql = sql
         self.tokens = tokenize(sql) if tokens is None else tokens
         self.at = at
+        #: The position in the SQL after the last token.
+        self.stop = len(sql.rstrip()) if stop is None else stop
 
     @property
     def token(self) -> Token | None:
@@ -163,6 +167,25 @@ class Cursor:
         """Skip a pair of brackets; return its content."""
         return self.sql[slice(*self.brackets())]
 
+    def inside(self) -> Cursor:
+        """Skip a pair of brackets; return a cursor over its content."""
+        first = self.at + 1
+        _, stop = self.brackets()
+        return Cursor(self.sql, self.tokens[first : self.at - 1], stop=stop)
+
+    def pieces(self) -> list[Cursor]:
+        """Skip a list in brackets; return a cursor over each item."""
+        inside, out = self.inside(), []
+        while inside.at < len(inside.tokens):
+            first = inside.at
+            inside.until(symbols=",")
+            after = inside.tokens[inside.at :]
+            stop = after[0].start if after else inside.stop
+            out.append(Cursor(self.sql, inside.tokens[first : inside.at], stop=stop))
+            if not inside.accept_symbol(","):
+                break
+        return out
+
     def listed(self) -> list[str]:
         """Skip a list, in brackets or up to the end; return its items."""
         return items(self.bracketed() if self.is_symbol("(") else self.sql_until())
@@ -217,8 +240,9 @@ class Cursor:
 
     def fail(self, hint: str = "") -> NoReturn:
         token = self.token
-        start = len(self.sql.rstrip()) if token is None else token.start
-        token_text = "end of input" if token is None else f"'{token.text}'"
+        start = self.stop if token is None else token.start
+        near = self.sql[start : start + 1].strip() if token is None else token.text
+        token_text = f"'{near}'" if near else "end of input"
         raise SyntaxProblem(*line_and_position(self.sql, start), token_text, hint)
 
 

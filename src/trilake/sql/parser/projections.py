@@ -45,7 +45,7 @@ def _projection(cursor: Cursor) -> Projection:
     cursor.expect("FROM")
     fronts = set()
     if cursor.is_symbol("("):
-        below = _projection(Cursor(cursor.bracketed()))
+        below = _projection(cursor.inside())
     else:
         below = Projection(cursor.name(), None)
         fronts = {below.table[-1].lower()}

@@ -250,7 +250,7 @@ def _properties(session: SqlSession, target: Target, cursor: Cursor) -> DataFram
     properties = describe(session, target).properties
     pairs: Iterable[tuple[str, str]] = sorted(properties.items())
     if cursor.is_symbol("("):
-        key = property_key(Cursor(cursor.bracketed()))
+        key = property_key(cursor.inside())
         missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"
         pairs = [(key, properties.get(key, missing))]
     return rows(session, "key string, value string", pairs)

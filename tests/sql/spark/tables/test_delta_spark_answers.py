@@ -151,6 +151,42 @@ def test_create_statement_has_the_constraints(sql: SparkSession, table: str) -> 
         sql.sql("DROP TABLE answers_again")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE nowhere.default.there (id INT) USING delta",
+        "CREATE TABLE IF NOT EXISTS a.b.default.there (id INT) USING delta",
+        "CREATE OR REPLACE TABLE nowhere.default.there USING delta AS SELECT 1 AS id",
+        "CREATE OR REPLACE TABLE a.b.default.there (id INT) USING delta LOCATION '/nowhere'",
+        "CREATE TABLE a.b.default.there LIKE answers",
+        "CREATE OR REPLACE TABLE nowhere.default.there SHALLOW CLONE answers",
+    ],
+)
+def test_name_in_another_catalog_names_no_table_here(sql: SparkSession, table: str, statement: str) -> None:
+    tables = sql.catalog.listTables()
+    with pytest.raises(AnalysisException) as e:
+        sql.sql(statement)
+    assert e.value.getCondition() == "REQUIRES_SINGLE_PART_NAMESPACE"
+    assert sql.catalog.listTables() == tables
+
+
+@pytest.mark.parametrize("end", ["", " AS SELECT 1 AS id"])
+def test_empty_location_is_rejected(sql: SparkSession, end: str) -> None:
+    with pytest.raises(AnalysisException, match="LOCATION must not be an empty string"):
+        sql.sql(f"CREATE TABLE nowhere{' ' if end else ' (id INT) '}USING delta LOCATION ''{end}")
+    assert not sql.catalog.tableExists("nowhere")
+
+
+def test_new_name_needs_the_comments_of_the_table(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}` (id INT COMMENT 'key', s STRING) USING delta")
+    for columns in ("id INT, s STRING", "id INT COMMENT 'key', s STRING COMMENT 'text'"):
+        with pytest.raises(AnalysisException) as e:
+            sql.sql(f"CREATE TABLE commented ({columns}) USING delta LOCATION '{tmp_path}'")
+        assert e.value.getCondition() == "DELTA_CREATE_TABLE_SCHEME_MISMATCH"
+    sql.sql(f"CREATE TABLE commented (id INT COMMENT 'key', s STRING) USING delta LOCATION '{tmp_path}'")
+    sql.sql("DROP TABLE commented")
+
+
 HIVE = """
 import sys
 import trilake

@@ -236,6 +236,11 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
                 what = f"column {there.name} of the existing table is {_generated_as(there)}, not {_generated_as(f)}"
                 help = "leave the columns out, or use those of the table"
                 raise differs("SCHEME_MISMATCH", what, help, column=there.name)
+            comments = [column.metadata.get("comment") for column in (f, there)]
+            if comments[0] != comments[1]:
+                what = f"column {there.name} of the existing table has the comment {comments[1]!r}, not {comments[0]!r}"
+                help = "leave the columns out, and change the comment with ALTER TABLE"
+                raise differs("SCHEME_MISMATCH", what, help, column=there.name)
         if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
             there_by = ", ".join(head.metadata.partition_columns) or "no column"
             what = f"the table already exists and is partitioned by {there_by}"

@@ -224,9 +224,15 @@ def find_entry(session: SqlSession, parts: tuple[str, ...]) -> Entry | None:
 
 
 def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
-    """Database and table of a name."""
+    """Database and table of a name.  Raises ``InvalidArgumentError`` for a name in another catalog."""
     if len(parts) == 3 and parts[0].lower() == _CATALOG:
         parts = parts[1:]
+    if len(parts) > 2:
+        raise InvalidArgumentError(
+            f"{quote_parts(parts)} is not a name in the catalog {_CATALOG}",
+            help="write table, or database.table",
+            condition="REQUIRES_SINGLE_PART_NAMESPACE",
+        )
     if len(parts) == 2:
         return parts[0], parts[1]
     return session.current_database, parts[-1]
@@ -235,7 +241,7 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
 def whole_names(session: SqlSession, parts: tuple[str, ...]) -> set[tuple[str, ...]]:
     """The ways to write a table's name, in lower case."""
     out = {tuple(p.lower() for p in parts)}
-    if named_path(parts) is None:
+    if named_path(parts) is None and (len(parts) < 3 or parts[0].lower() == _CATALOG):
         database, table = (p.lower() for p in full_parts(session, parts))
         out |= {(database, table), (_CATALOG, database, table)}
     return out

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from trilake.common.text import plural, quote_name
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.spark.catalog.entries import change_view
-from trilake.sql.parser.cursor import Cursor, items
+from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.tokens import Token
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frame_views import query_here
@@ -53,7 +53,7 @@ def parse_view(cursor: Cursor) -> CreateView | None:
     parts = cursor.name()
     columns = None
     if cursor.is_symbol("("):
-        columns = tuple(Cursor(name).part() for name in items(cursor.bracketed()))
+        columns = tuple(piece.part() for piece in cursor.pieces())
     while not cursor.done and not cursor.is_any("AS"):
         token = cursor.take()
         if token.upper == "USING":
