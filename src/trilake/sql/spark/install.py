@@ -36,7 +36,7 @@ from trilake.sql.spark.session.frame_views import (
     with_query,
 )
 from trilake.sql.spark.session.relations import frame_of_name
-from trilake.sql.spark.session.session import SqlSession, TempView
+from trilake.sql.spark.session.session import SqlSession, TempView, session_key
 from trilake.sql.spark.session.targets import Target, resolve
 
 if TYPE_CHECKING:
@@ -117,16 +117,6 @@ def installed(spark: SparkSession) -> SqlSession | None:
         return None
     key = session_key(spark)
     return _SESSIONS.get(key) or _DERIVED.get(key)
-
-
-def session_key(spark: SparkSession) -> str:
-    """A key of the session, the same for all of its Python objects."""
-    key = spark.__dict__.get("_trilake_key")
-    if key is None:
-        java = getattr(spark, "_jsparkSession", None)
-        key = str(getattr(spark, "session_id", id(spark))) if java is None else str(java.sessionUUID())
-        spark.__dict__["_trilake_key"] = key
-    return str(key)
 
 
 def _sql(original: Any, spark: SparkSession, sqlQuery: Any, args: Any = None, **kwargs: Any) -> Action | None:

@@ -103,6 +103,16 @@ def test_global_view_shows_the_newest_rows(sql: SparkSession) -> None:
         assert rows(sql.table("seen")) == [(1, "a"), (2, "b")]
 
 
+def test_global_view_of_a_join_belongs_to_the_session_that_reads_it(sql: SparkSession) -> None:
+    seen = sql.table("seen")
+    seen.join(seen.select("id"), "id").createGlobalTempView("g")
+    other = sql.newSession()
+    assert rows(other.sql("SELECT * FROM global_temp.g WHERE id = 1")) == [(1, "a")]
+    other.table("global_temp.g").createTempView("v")
+    other.sql("MERGE INTO seen t USING global_temp.g s ON t.id = s.id AND s.id = 1 WHEN MATCHED THEN DELETE")
+    assert rows(other.sql("SELECT * FROM v")) == [(2, "b")] == rows(sql.sql("SELECT * FROM global_temp.g"))
+
+
 def test_columns_of_a_frame_may_be_qualified_by_its_table(sql: SparkSession) -> None:
     for frame in (sql.table("seen"), sql.read.table("default.seen")):
         assert rows(frame.where("seen.id = 1 AND default.seen.text = spark_catalog.default.seen.text")) == [(1, "a")]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import trilake
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedSparkError, WriteFailedError
@@ -230,13 +231,14 @@ def test_foreach_batch_merges_by_sql_of_its_session(sql: SparkSession, tmp_path:
     """Spark passes the batches in a cloned session."""
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 0L AS id, 0L AS batch")
     sql.sql(f"CREATE TEMPORARY VIEW batch_before AS SELECT count(*) AS n FROM delta.`{tmp_path}/t`")
+    sql.table("batch_before").withColumn("one", F.lit(1)).createTempView("batch_frame")
     sql.range(2).write.parquet(f"{tmp_path}/in")
     sql.range(1, 3).write.mode("append").parquet(f"{tmp_path}/in")
     seen = []
 
     def upsert(batch: DataFrame, _: int) -> None:
         spark = batch.sparkSession
-        seen.append(rows(spark, "SELECT n FROM batch_before"))
+        seen.append(rows(spark, "SELECT n, one FROM batch_before JOIN batch_frame USING (n)"))
         batch.groupBy("id").count().createOrReplaceTempView("batch_rows")
         spark.sql(
             f"MERGE INTO delta.`{tmp_path}/t` t USING batch_rows b ON t.id = b.id"
@@ -248,10 +250,11 @@ def test_foreach_batch_merges_by_sql_of_its_session(sql: SparkSession, tmp_path:
         files = sql.readStream.schema("id long").option("maxFilesPerTrigger", 99).parquet(f"{tmp_path}/in")
         writer = files.writeStream.foreachBatch(upsert).option("checkpointLocation", f"{tmp_path}/checkpoint")
         writer.trigger(availableNow=True).start().awaitTermination()
-        assert seen == [[(1,)]]
+        assert seen == [[(1, 1)]]
         assert rows(sql, f"SELECT * FROM delta.`{tmp_path}/t`") == [(0, 1), (1, 2), (2, 1)]
     finally:
-        sql.catalog.dropTempView("batch_before")
+        for view in ("batch_before", "batch_frame"):
+            sql.catalog.dropTempView(view)
 
 
 def test_delta_package_names_are_trilake_classes(sql: SparkSession, tmp_path: Path) -> None:

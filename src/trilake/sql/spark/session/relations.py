@@ -11,14 +11,15 @@ from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from trilake.common.option_values import stated_version
 from trilake.common.text import quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError, stating
-from trilake.spark.live_frames.frames import follow_tables_of, following, renewed, template_of
+from trilake.spark.live_frames.frames import follow_tables_of, following, make, renewed, template_of
 from trilake.spark.live_frames.versions import is_in_cache
-from trilake.spark.session.compat import error_condition, parse_release
+from trilake.spark.session.compat import dataset_of, error_condition, frame_of_plan, is_connect, parse_release
+from trilake.spark.session.internals import connect_plan, query_execution
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.edits import Edit, Edited
@@ -31,7 +32,7 @@ from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frames import changes_of, frame_of, moment_ms, stream_of
 from trilake.sql.spark.session.jvm import alias_follows, pass_sample
 from trilake.sql.spark.session.problems import Local, WithMetadata, in_place
-from trilake.sql.spark.session.session import Query, SqlSession
+from trilake.sql.spark.session.session import Query, SqlSession, session_key
 from trilake.sql.spark.session.targets import Target, View, not_found, path_target, resolve, whole_names
 from trilake.table.registry import DEFAULT
 
@@ -353,7 +354,7 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     no longer have one of them."""
     temporary = view.temporary
     if temporary is not None and temporary.frame is not None and (view.query is None or is_in_cache(temporary.frame)):
-        return renewed(temporary.frame)
+        return _in_session(session.spark, renewed(temporary.frame))
     assert view.query is not None
     with in_namespace_of(session, view.query):
         frame = query(session, view.query.sql)
@@ -369,6 +370,15 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     if tuple(frame.columns) != temporary.query_columns:
         frame = _with_columns(frame, view.parts, temporary.query_columns)
     return frame if temporary.columns is None else frame.toDF(*temporary.columns)
+
+
+def _in_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """The DataFrame of a view in the session that reads it: views of what is built from it are created there."""
+    if session_key(frame.sparkSession) == session_key(spark):
+        return frame
+    if is_connect(spark):
+        return frame_of_plan(connect_plan(frame), spark)
+    return make(lambda frame: dataset_of(spark, query_execution(frame).analyzed()), frame)
 
 
 def _with_columns(frame: DataFrame, parts: tuple[str, ...], names: Sequence[str]) -> DataFrame:

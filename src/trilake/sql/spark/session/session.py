@@ -216,6 +216,16 @@ class SqlSession:
         return str(self.spark.conf.get(key, default))
 
 
+def session_key(spark: SparkSession) -> str:
+    """A key of the session, the same for all of its Python objects."""
+    key = spark.__dict__.get("_trilake_key")
+    if key is None:
+        java = getattr(spark, "_jsparkSession", None)
+        key = str(getattr(spark, "session_id", id(spark))) if java is None else str(java.sessionUUID())
+        spark.__dict__["_trilake_key"] = key
+    return str(key)
+
+
 # --- results of statements, as small DataFrames ----------------------------------------------------------------------
 
 
