@@ -124,6 +124,12 @@ def _size(call: Call) -> Sql:
     return counted(f"cardinality({x})" if call.args[0].family == "map" else f"len({x})")
 
 
+def _array(call: Call) -> Sql:
+    target = common_type(call.args, f"the arguments of {call.name}")
+    items = (a.code if a.family == "void" else cast(a, target).code for a in call.args)
+    return call.translator.typed(f"[{', '.join(items)}]")
+
+
 def _contains(a: str, v: str, missing: str = "WHEN list_count({a}) < len({a}) THEN NULL ") -> str:
     return (
         f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN list_contains({a}, {v}) THEN TRUE "
@@ -189,7 +195,7 @@ def element(call: Call, *, base: int, strict: bool) -> Sql:
     i = call.integer(1)
     outside = f"{i} = 0 OR abs({i}) > len({x})" if base else f"{i} < 0 OR {i} >= len({x})"
     miss = fail("an index is outside its array:", f"CAST({i} AS VARCHAR)") if strict else "NULL"
-    at = i if base else f"{i} + 1"
+    at = i if base else f"CAST({i} AS BIGINT) + 1"
     return call.translator.typed(f"(CASE WHEN {outside} THEN {miss} ELSE {x}[{at}] END)")
 
 
@@ -385,6 +391,7 @@ FUNCTIONS: dict[str, Function] = {
     "timestamp_seconds": (1, 1, simple("make_timestamp(CAST({} AS BIGINT) * 1000000)", "TIMESTAMP", "integer")),
     "date_from_unix_date": (1, 1, simple("(DATE '1970-01-01' + CAST({} AS INTEGER))", "DATE", "integer")),
     # arrays and maps
+    "array": (1, 255, _array),
     **dict.fromkeys(["size", "cardinality", "array_size"], (1, 1, _size)),
     "array_contains": (2, 2, lambda c: Sql(_contains(*alike(c)), "BOOLEAN")),
     "[]": (2, 2, lambda c: element(c, base=0, strict=True)),

@@ -71,6 +71,8 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
             # Through a string: Spark rounds the shortest decimal form of a number, half up, and DuckDB's cast of
             # decimals with 19 and more digits is one off.
             plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
+            if family == "decimal":
+                plain = f"(CASE WHEN isfinite({sql}) THEN {plain} END)"  # otherwise null, also with ANSI rules
         case "timestamp", "double":
             plain = f"(epoch_us({sql}) / 1000000.0::DOUBLE)"
         case "decimal", "string" if len(set(decimal_parameters(value.type))) == 1:

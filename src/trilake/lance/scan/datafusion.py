@@ -13,7 +13,7 @@ from trilake.expr.sql.arithmetic import arithmetic
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.functions import FUNCTIONS, Function, Handler, alike, array_has, element, simple
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, at_least, common_type, counted
+from trilake.expr.terms.duckdb_sql import Sql, at_least, counted
 from trilake.lance.scan.functions import LANCE_FUNCTIONS
 
 
@@ -111,12 +111,6 @@ def _date_part(call: Call) -> Sql:
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
-
-
-def _made_list(call: Call) -> Sql:
-    target = common_type(call.args, f"the arguments of {call.name}")
-    items = (a.code if a.family == "void" else cast(a, target).code for a in call.args)
-    return call.translator.typed(f"[{', '.join(items)}]")
 
 
 def _of_list(template: str, result: str | None = None) -> Handler:
@@ -278,6 +272,5 @@ DATAFUSION_FUNCTIONS: dict[str, Function] = {
     **{f"{prefix}_{name}": function for name, function in _LISTS.items() for prefix in ("array", "list")},
     **dict.fromkeys(["array_prepend", "list_prepend"], (2, 2, _prepend)),
     "array_contains": (2, 2, array_has),
-    "array": (1, 255, _made_list),
     "flatten": (1, 1, lambda c: c.translator.typed(f"flatten({c.family(0, 'array')})")),
 }
