@@ -26,14 +26,16 @@ from trilake.table.location import explained
 from trilake.table.registry import format_named
 
 
-def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
-    """Evaluate a timestamp, as ms since the epoch.  Raises ``InvalidArgumentError``."""
-    value = session.value(f"unix_millis(CAST(({expression}) AS TIMESTAMP))", args)
+def moment_ms(
+    session: SqlSession, expression: str, args: Args = None, *, condition: str = "DELTA_TIMESTAMP_INVALID"
+) -> int:
+    """Evaluate a timestamp, as ms since the epoch.  Raises ``InvalidArgumentError``, with ``condition``."""
+    value = session.value(f"unix_millis(try_cast(({expression}) AS TIMESTAMP))", args)
     if value is None:
         raise InvalidArgumentError(
             f"{expression} is not a valid timestamp",
             help="write it like '2024-05-01 12:30:00'",
-            condition="DELTA_TIMESTAMP_INVALID",
+            condition=condition,
         )
     return int(value)
 

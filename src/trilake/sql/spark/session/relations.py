@@ -25,7 +25,7 @@ from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.edits import Edit, Edited
 from trilake.sql.parser.expressions import names_in
 from trilake.sql.parser.literals import Args
-from trilake.sql.parser.paths import as_path
+from trilake.sql.parser.paths import as_path, named_path
 from trilake.sql.parser.statements import QUERIES, kind
 from trilake.sql.parser.tokens import Token, tokenize
 from trilake.sql.spark.session import jvm
@@ -254,7 +254,9 @@ def _travel(
     spelled = cursor.sql[start:end]
     if kind in ("VERSION", "SYSTEM_VERSION"):
         return stated_version(session.value(spelled, args)), None
-    return None, moment_ms(session, spelled, args)
+    by_path = named_path(relation.parts) is not None  # Spark evaluates the time of a table by name
+    condition = "DELTA_TIMESTAMP_INVALID" if by_path else "INVALID_TIME_TRAVEL_TIMESTAMP_EXPR.INPUT"
+    return None, moment_ms(session, spelled, args, condition=condition)
 
 
 def frame_of_name(
