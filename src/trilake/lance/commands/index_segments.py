@@ -22,6 +22,7 @@ from trilake.lance.commands.indices import (
     parts,
     scalar_kind,
     trained,
+    with_zones,
 )
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VECTOR_KINDS, VectorIndexPlan
@@ -150,10 +151,10 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
     """Build an index of the same kind for all rows."""
     opened = snapshot.indices.scalar(index)
     rows_per_zone = opened.rows_per_zone if isinstance(opened, ZoneMapIndex) else None
-    kind = SCALAR_KINDS[kind_of(snapshot, index).upper()]
+    kind = with_zones(SCALAR_KINDS[kind_of(snapshot, index).upper()], rows_per_zone)
     if index.by_address and kind.place != ROW_ADDRESS:  # pylance rejects segments with ids next to ones with addresses
         kind = replace(kind, place=ROW_ADDRESS, version=index.index_version or 0)
-    return trained(snapshot, column, index.name, kind, rows_per_zone)
+    return trained(snapshot, column, index.name, kind)
 
 
 _AGAIN = "rebuild the segments with create_index_uncommitted"
@@ -172,9 +173,9 @@ def build_scalar(
     Raises ``InvalidArgumentError`` and its subclasses, see
     :func:`~trilake.lance.commands.indices.create_scalar_index`.
     """
-    kind = scalar_kind(_segmented(snapshot), index_type)
+    kind = scalar_kind(_segmented(snapshot), index_type, rows_per_zone)
     column, called = checked_column(snapshot, column, kind, name)
-    return trained(of_fragments(snapshot, fragment_ids), column, called, kind, rows_per_zone)
+    return trained(of_fragments(snapshot, fragment_ids), column, called, kind)
 
 
 def build_vector(snapshot: Snapshot, plan: VectorIndexPlan, fragment_ids: Collection[int]) -> IndexMetadata:

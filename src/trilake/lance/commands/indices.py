@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -47,7 +48,6 @@ from trilake.lance.versions.manifest import (
     BTREE_DETAILS,
     LABEL_LIST_DETAILS,
     VECTOR_DETAILS,
-    ZONE_MAP_DETAILS,
     IndexDetails,
     IndexMetadata,
 )
@@ -83,7 +83,7 @@ def default_name(snapshot: Snapshot, column: str, kind: ScalarKind | None) -> st
 
     def would_be_replaced(index: IndexMetadata) -> bool:
         present = kind_of(snapshot, index).upper()
-        same_kind = present.startswith(("IVF", "VECTOR")) if kind is None else SCALAR_KINDS.get(present) == kind
+        same_kind = present.startswith(("IVF", "VECTOR")) if kind is None else present == kind.name.replace("_", "")
         return index.fields == (field.id,) and (same_kind or present == "UNKNOWN")
 
     taken = {index.name for index in snapshot.manifest.indices if not would_be_replaced(index)}
@@ -161,7 +161,7 @@ SCALAR_KINDS = {
         ScalarKind("BTREE", btree.train, BTREE_DETAILS),
         ScalarKind("BITMAP", bitmap.train, BITMAP_DETAILS),
         ScalarKind("LABEL_LIST", bitmap.train_lists, LABEL_LIST_DETAILS, of_lists=True, version=1),
-        ScalarKind("ZONEMAP", zonemap.train, ZONE_MAP_DETAILS, place=ROW_ADDRESS),
+        ScalarKind("ZONEMAP", zonemap.train, zonemap.DETAILS, place=ROW_ADDRESS),
     )
 }
 #: Kinds that trilake preserves but cannot build, each with an alternative.
@@ -174,12 +174,20 @@ _NOT_BUILT = {
 }
 
 
-def scalar_kind(snapshot: Snapshot, index_type: str) -> ScalarKind:
+def with_zones(kind: ScalarKind, rows_per_zone: int | None) -> ScalarKind:
+    """Return a kind with this number of rows per zone; kinds without zones stay as they are."""
+    if kind.name != "ZONEMAP" or not rows_per_zone:
+        return kind
+    train = partial(zonemap.train, rows_per_zone=rows_per_zone)
+    return dataclasses.replace(kind, train=train, details=zonemap.details(rows_per_zone))
+
+
+def scalar_kind(snapshot: Snapshot, index_type: str, rows_per_zone: int | None = None) -> ScalarKind:
     """Return the kind of a scalar index by name.  Raises ``UnsupportedIndexError`` with an alternative."""
     kind = str(index_type).upper()
     built = SCALAR_KINDS.get(kind.replace("_", ""))
     if built is not None and (built.name == "BTREE" or not snapshot.manifest.storage_version.is_legacy):
-        return built
+        return with_zones(built, rows_per_zone)
     if kind in _NOT_BUILT:
         raise UnsupportedIndexError(f"index type {index_type!r} is not supported", help=_NOT_BUILT[kind])
     kinds = "BTREE" if snapshot.manifest.storage_version.is_legacy else "BTREE, BITMAP, LABEL_LIST and ZONEMAP"
@@ -204,13 +212,13 @@ def create_scalar_index(
     ``InvalidArgumentError`` for unsupported columns and kinds, and for an existing name without ``replace``.
     """
     flag("train", with_rows)
-    kind = scalar_kind(snapshot, index_type)
+    kind = scalar_kind(snapshot, index_type, rows_per_zone)
     column, called = checked_column(snapshot, column, kind, name)
 
     def plan(current: Snapshot) -> op.Operation:
         check_name(current, called, column, replace=replace)
         rows = current if with_rows else of_fragments(current, ())
-        return op.CreateIndex((trained(rows, column, called, kind, rows_per_zone),))
+        return op.CreateIndex((trained(rows, column, called, kind),))
 
     return replanned(snapshot, plan)
 
@@ -240,9 +248,7 @@ def of_fragments(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
     return snapshot.at(dataclasses.replace(snapshot.manifest, fragments=fragments))
 
 
-def trained(
-    snapshot: Snapshot, column: str, name: str, kind: ScalarKind, rows_per_zone: int | None = None
-) -> IndexMetadata:
+def trained(snapshot: Snapshot, column: str, name: str, kind: ScalarKind) -> IndexMetadata:
     """Write an index of all live rows, and return its manifest entry."""
     schema, field = snapshot.view.schema, _indexable(snapshot, column, kind)
     path = schema.path_of(field)
@@ -253,18 +259,14 @@ def trained(
         values = values.cast(values.type.storage_type)
     uuid = UUID(snapshot.runtime.new_id())
     modern = kind.name != "BTREE" or not snapshot.manifest.storage_version.is_legacy
-    version, details = file_version(snapshot, modern=modern), kind.details
-    more: dict[str, Any] = {}
-    if kind.train is zonemap.train:
-        more = {"rows_per_zone": rows_per_zone or zonemap.ROWS_PER_ZONE}
-        details = dataclasses.replace(details, value=zonemap.details(**more))
+    version = file_version(snapshot, modern=modern)
     of = pa.table({"values": values, kind.place: rows.column(kind.place)})
-    files = kind.train(snapshot.store, f"_indices/{uuid}", of, version, **more)
+    files = kind.train(snapshot.store, f"_indices/{uuid}", of, version)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
     entry = IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
     if version.is_legacy:
         return entry
-    return described(snapshot, dataclasses.replace(entry, details=details, index_version=kind.version), files)
+    return described(snapshot, dataclasses.replace(entry, details=kind.details, index_version=kind.version), files)
 
 
 #: Types of values that are ordered and can be stored in an index.

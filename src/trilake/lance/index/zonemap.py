@@ -7,6 +7,7 @@ and ``zone_length``.  A search returns whole zones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from trilake.lance.index.files import read_whole, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages, mask_of, plain_values
 from trilake.lance.proto import varint
 from trilake.lance.v2.file import V2File
+from trilake.lance.versions.manifest import ZONE_MAP_DETAILS, IndexDetails
 from trilake.storage.base import Store
 
 FILE = "zonemap.lance"
@@ -110,9 +112,13 @@ class ZoneMapIndex(WholePages):
         return np.sort(ids)
 
 
-def details(rows_per_zone: int) -> bytes:
-    """Serialize the index details for the manifest: rows per zone, and that null counts are stored."""
-    return b"\x08" + bytes(varint(rows_per_zone)) + b"\x10\x00\x18\x01"
+def details(rows_per_zone: int) -> IndexDetails:
+    """Return the index details for the manifest: rows per zone, and that null counts are stored."""
+    return replace(ZONE_MAP_DETAILS, value=b"\x08" + bytes(varint(rows_per_zone)) + b"\x10\x00\x18\x01")
+
+
+#: The details of an index with the default number of rows per zone.
+DETAILS = details(ROWS_PER_ZONE)
 
 
 def train(
