@@ -37,4 +37,4 @@ def test_ranges_outside_the_file_are_rejected() -> None:
     source = MappedSource("f", pa.py_buffer(_DATA))
     for starts, lengths in (([0, 299_000], [8000, 8000]), ([-1], [5000]), ([0], [-1])):
         with pytest.raises(CorruptFileError):
-            source.place_all([Pieces(np.array(starts), np.array(lengths))])
+            source.fetch_all([Pieces(np.array(starts), np.array(lengths))])

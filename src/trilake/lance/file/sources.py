@@ -41,7 +41,7 @@ class Pieces(NamedTuple):
         return np.full(len(self.starts), lengths) if isinstance(lengths, int) else lengths
 
 
-class Placed(NamedTuple):
+class PieceData(NamedTuple):
     """The answer to a request: piece ``i`` begins at ``at[i]`` of ``data``."""
 
     data: Bytes
@@ -64,13 +64,13 @@ class Placed(NamedTuple):
 
 
 #: A generator that yields requests for pieces, several at a time, and is sent the answer to each.
-Job = Generator[list[Pieces], list[Placed], _T]
+Job = Generator[list[Pieces], list[PieceData], _T]
 
 
 def gathered(pieces: Pieces) -> Job[Bytes]:
     """Request pieces; return their bytes one after another."""
-    (placed,) = yield [pieces]
-    return placed.gather(pieces)
+    (answer,) = yield [pieces]
+    return answer.gather(pieces)
 
 
 class Source(ABC):
@@ -86,10 +86,10 @@ class Source(ABC):
             raise self._outside(start, length)
         return self._read(start, length)
 
-    def place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
+    def fetch_all(self, requests: Sequence[Pieces]) -> list[PieceData]:
         """Read the pieces of each request, in place if that avoids a copy."""
         self._check(requests)
-        return self._place_all(requests)
+        return self._fetch_all(requests)
 
     def _check(self, requests: Sequence[Pieces]) -> None:
         if not requests:
@@ -107,7 +107,7 @@ class Source(ABC):
         try:
             requests = next(job)
             while True:
-                requests = job.send(self.place_all(requests))
+                requests = job.send(self.fetch_all(requests))
         except StopIteration as done:
             result: _T = done.value
             return result
@@ -120,7 +120,7 @@ class Source(ABC):
     def _read(self, start: int, length: int) -> pa.Buffer: ...
 
     @abstractmethod
-    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]: ...
+    def _fetch_all(self, requests: Sequence[Pieces]) -> list[PieceData]: ...
 
     def _outside(self, start: int, length: int) -> CorruptFileError:
         return CorruptFileError(
@@ -141,8 +141,8 @@ class MappedSource(Source):
     def _read(self, start: int, length: int) -> pa.Buffer:
         return self._data.slice(start, length)
 
-    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
-        return [Placed(self._bytes, pieces.starts) for pieces in requests]
+    def _fetch_all(self, requests: Sequence[Pieces]) -> list[PieceData]:
+        return [PieceData(self._bytes, pieces.starts) for pieces in requests]
 
 
 class RangedSource(Source):
@@ -162,7 +162,7 @@ class RangedSource(Source):
             raise self._outside(start, length)
         return data
 
-    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
+    def _fetch_all(self, requests: Sequence[Pieces]) -> list[PieceData]:
         lengths = [pieces.every_length() for pieces in requests]
         ranges = [
             [(start, length) for start, length in zip(pieces.starts.tolist(), each.tolist(), strict=True) if length]
@@ -174,7 +174,7 @@ class RangedSource(Source):
         for of_request, each in zip(ranges, lengths, strict=True):
             parts = [self._checked(next(data), *one) for one in of_request]
             whole = parts[0] if len(parts) == 1 else b"".join(map(memoryview, parts))
-            result.append(Placed(np.frombuffer(whole, np.uint8), np.cumsum(each) - each))
+            result.append(PieceData(np.frombuffer(whole, np.uint8), np.cumsum(each) - each))
         return result
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
@@ -202,20 +202,20 @@ class _Window(Source):
                 return data.slice(start - first, length)
         return self._whole.read(start, length)
 
-    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
+    def _fetch_all(self, requests: Sequence[Pieces]) -> list[PieceData]:
         answers = [self._inside(pieces) for pieces in requests]
-        missing = iter(self._whole.place_all([p for p, a in zip(requests, answers, strict=True) if a is None]))
+        missing = iter(self._whole.fetch_all([p for p, a in zip(requests, answers, strict=True) if a is None]))
         return [next(missing) if answer is None else answer for answer in answers]
 
-    def _inside(self, pieces: Pieces) -> Placed | None:
+    def _inside(self, pieces: Pieces) -> PieceData | None:
         """Return the answer to a request, if a single range has all of it."""
         if not len(pieces.starts):
-            return Placed(np.empty(0, np.uint8), pieces.starts)
+            return PieceData(np.empty(0, np.uint8), pieces.starts)
         low, high = int(pieces.starts.min()), int((pieces.starts + pieces.lengths).max())
         i = bisect_right(self._starts, low) - 1
         if i < 0 or high > self._starts[i] + self._parts[i][1].size:
             return None
-        return Placed(np.frombuffer(self._parts[i][1], np.uint8), pieces.starts - self._starts[i])
+        return PieceData(np.frombuffer(self._parts[i][1], np.uint8), pieces.starts - self._starts[i])
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         return self._whole.window(ranges)
@@ -226,7 +226,7 @@ def together(jobs: Sequence[Job[_T]]) -> Job[list[_T]]:
     results: dict[int, _T] = {}
     asking: dict[int, list[Pieces]] = {}
 
-    def step(i: int, answer: list[Placed] | None) -> None:
+    def step(i: int, answer: list[PieceData] | None) -> None:
         try:
             asking[i] = next(jobs[i]) if answer is None else jobs[i].send(answer)
         except StopIteration as done:

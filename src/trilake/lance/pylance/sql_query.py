@@ -26,7 +26,7 @@ class SqlQuery:
     """A query; each call that returns rows runs it again."""
 
     sql: str
-    rows: PlacedRows
+    rows: RowsWithIds
     name: str
     rows_of_a_batch: int | None = None
 
@@ -83,10 +83,10 @@ class SqlQueryBuilder:
         return replace(self, rows_of_a_batch=batch_size)
 
     def build(self) -> SqlQuery:
-        return SqlQuery(self.sql, PlacedRows(self.snapshot, self.places), self.name, self.rows_of_a_batch)
+        return SqlQuery(self.sql, RowsWithIds(self.snapshot, self.places), self.name, self.rows_of_a_batch)
 
 
-class PlacedRows(LanceTable):
+class RowsWithIds(LanceTable):
     """The rows of a version, with row id and address columns."""
 
     def __init__(self, snapshot: Snapshot, places: Sequence[str] = ()) -> None:

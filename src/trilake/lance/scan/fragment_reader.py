@@ -33,7 +33,7 @@ from trilake.lance.scan.blob_bytes import BlobPlace, FilePlace
 from trilake.lance.versions import deletions, row_ids
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
-from trilake.lance.versions.manifest import Fragment, Placed
+from trilake.lance.versions.manifest import Fragment, RowSequence
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
 
@@ -272,7 +272,7 @@ class FragmentReader:
         """The version in which each physical row was last updated; 1 if unknown."""
         return self._versions(self.fragment.last_updated)
 
-    def _versions(self, placed: Placed) -> Ids:
+    def _versions(self, placed: RowSequence) -> Ids:
         data = row_ids.read(self.store, placed, self.store.uri)
         if data is None:
             return np.ones(self.physical_rows, np.uint64)

@@ -156,13 +156,13 @@ class _Tree:
         if scheme not in ("none", ""):
             if scheme not in _COMPRESSIONS:
                 raise UnsupportedPage(f"compression {scheme!r} is not supported")
-            (placed,) = yield [Pieces(np.array([position], np.int64), size)]
-            data = decompressed(_COMPRESSIONS[scheme], placed.data[placed.at[0] : placed.at[0] + size])
+            (answer,) = yield [Pieces(np.array([position], np.int64), size)]
+            data = decompressed(_COMPRESSIONS[scheme], answer.data[answer.at[0] : answer.at[0] + size])
             self._check(begin, length, len(data))
             return data, begin
         self._check(begin, length, size)
-        (placed,) = yield [Pieces(position + begin, length)]
-        return placed.data, placed.at
+        (answer,) = yield [Pieces(position + begin, length)]
+        return answer.data, answer.at
 
     def _check(self, begin: Int64s, length: Int64s, size: int) -> None:
         if len(begin) and (int(begin.min()) < 0 or int(length.min()) < 0 or int((begin + length).max()) > size):

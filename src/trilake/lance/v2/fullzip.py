@@ -66,8 +66,8 @@ class FullZipPage:
                 begin, end = rows * stride, (rows + 1) * stride
         if (begin < 0).any() or (end < begin).any() or (end > size).any():
             raise DamagedPage("the repetition index decreases, or points outside the page")
-        (placed,) = yield [Pieces(position + begin, end - begin)]
-        data, begin, end = placed.data, placed.at, placed.at + (end - begin)
+        (answer,) = yield [Pieces(position + begin, end - begin)]
+        data, begin, end = answer.data, answer.at, answer.at + (end - begin)
         if not self._indexed:
             return self._zipped(data, begin, end, len(rows))
         return self._walk(data, begin, end, len(rows))
@@ -84,11 +84,11 @@ class FullZipPage:
             pieces = Pieces(position + bounds * width, width)
         else:
             pieces = Pieces(position + rows * width, 2 * width)
-        (placed,) = yield [pieces]
+        (answer,) = yield [pieces]
         length = pieces.lengths
         assert isinstance(length, int)
-        index = placed.at[:, None] + np.arange(length)
-        numbers = placed.data[index].reshape(-1, width).copy().view(f"<u{width}").reshape(-1)
+        index = answer.at[:, None] + np.arange(length)
+        numbers = answer.data[index].reshape(-1, width).copy().view(f"<u{width}").reshape(-1)
         if len(numbers) and int(numbers.max()) > self._page.buffers[0][1]:
             raise DamagedPage("the repetition index points outside the page")
         numbers = numbers.astype(np.int64)

@@ -193,8 +193,8 @@ class MiniBlockPages:
             for places in (*fetched, *([[page.buffers[1] for page in pages]] if whole else ()))
         ]
         loaded = dict(self._loaded[0])
-        for n, places, placed in zip(new, fetched, answers, strict=False):
-            parts = [placed.data[a : a + size] for a, (_, size) in zip(placed.at.tolist(), places, strict=True)]
+        for n, places, answer in zip(new, fetched, answers, strict=False):
+            parts = [answer.data[a : a + size] for a, (_, size) in zip(answer.at.tolist(), places, strict=True)]
             loaded[n] = self._index_of(n, parts)
         ordered = [loaded[n] for n in sorted(loaded)]
         index = ordered[0]
@@ -252,12 +252,12 @@ class MiniBlockPages:
             return _Chunks(self, data.data, at + data.shift[index.page[ids]], size, index.counts[ids])
         if len(ids) > 1 and int(ids[-1] - ids[0]) == len(ids) - 1:  # adjacent chunks: one piece per page
             first = np.flatnonzero(np.append(True, at[1:] != (at + size)[:-1]))
-            (placed,) = yield [Pieces(at[first], np.add.reduceat(size, first))]
-            at += np.repeat(placed.at - at[first], np.diff(first, append=len(at)))
+            (answer,) = yield [Pieces(at[first], np.add.reduceat(size, first))]
+            at += np.repeat(answer.at - at[first], np.diff(first, append=len(at)))
         else:
-            (placed,) = yield [Pieces(at, size)]
-            at = placed.at
-        return _Chunks(self, placed.data, at, size, index.counts[ids])
+            (answer,) = yield [Pieces(at, size)]
+            at = answer.at
+        return _Chunks(self, answer.data, at, size, index.counts[ids])
 
 
 class _Chunks:

@@ -149,8 +149,8 @@ class SparsePage:
         if places:
             at = np.array([a for a, _ in places], np.int64)
             size = np.array([n for _, n in places], np.int64)
-            (placed,) = yield [Pieces(at, size)]
-            parts = [placed.data[a : a + n] for a, n in zip(placed.at.tolist(), size.tolist(), strict=True)]
+            (answer,) = yield [Pieces(at, size)]
+            parts = [answer.data[a : a + n] for a, n in zip(answer.at.tolist(), size.tolist(), strict=True)]
         empty = np.empty(0, np.uint8)
         numbers = [
             _numbers(encoding, parts.pop(0) if count and has_payload(encoding) else empty, count)

@@ -145,7 +145,7 @@ class DeletionFile:
 
 
 @dataclass(frozen=True)
-class _PlacedMeta:
+class _SequenceMeta:
     """A sequence with a number for each row: its message, or the location of the message in a file."""
 
     placed: bytes | ExternalFile
@@ -162,12 +162,12 @@ class _PlacedMeta:
 
 
 @dataclass(frozen=True)
-class RowIdMeta(_PlacedMeta):
+class RowIdMeta(_SequenceMeta):
     """The stable ids of a fragment's rows, see ``trilake.lance.fragment.RowIdSequence``."""
 
 
 @dataclass(frozen=True)
-class RowDatasetVersionMeta(_PlacedMeta):
+class RowDatasetVersionMeta(_SequenceMeta):
     """The versions in which a fragment's rows were inserted, or last updated."""
 
 

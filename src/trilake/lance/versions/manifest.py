@@ -112,7 +112,7 @@ class ExternalFile:
 
 
 #: A message in the manifest or in another file; ``None`` if it is absent.
-Placed = bytes | ExternalFile | None
+RowSequence = bytes | ExternalFile | None
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class Fragment:
     deletion_file: DeletionFile | None = None
     physical_rows: int = 0
     extra: bytes = b""
-    row_ids: Placed = None
-    last_updated: Placed = None
-    created: Placed = None
+    row_ids: RowSequence = None
+    last_updated: RowSequence = None
+    created: RowSequence = None
 
 
 @dataclass(frozen=True)
@@ -364,9 +364,9 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
         deletion,
         message.physical_rows,
         unknown_fields(message),
-        _placed(message, "row_ids"),
-        _placed(message, "last_updated_at_versions"),
-        _placed(message, "created_at_versions"),
+        _row_sequence(message, "row_ids"),
+        _row_sequence(message, "last_updated_at_versions"),
+        _row_sequence(message, "created_at_versions"),
     )
 
 
@@ -384,18 +384,18 @@ def parse_file(message: pb.DataFile) -> DataFile:
     )
 
 
-def _placed(message: pb.DataFragment, name: str) -> Placed:
+def _row_sequence(message: pb.DataFragment, name: str) -> RowSequence:
     """Parse a message that is inline in a fragment, or in another file."""
     kind = message.WhichOneof(name)
     place = None if kind is None else getattr(message, kind)
     return place if place is None or isinstance(place, bytes) else ExternalFile(place.path, place.offset, place.size)
 
 
-def _place(message: pb.DataFragment, name: str, placed: Placed) -> None:
-    if isinstance(placed, bytes):
-        setattr(message, f"inline_{name}", placed)
-    elif placed is not None:
-        external = pb.ExternalFile(path=placed.path, offset=placed.offset, size=placed.size)
+def _set_row_sequence(message: pb.DataFragment, name: str, sequence: RowSequence) -> None:
+    if isinstance(sequence, bytes):
+        setattr(message, f"inline_{name}", sequence)
+    elif sequence is not None:
+        external = pb.ExternalFile(path=sequence.path, offset=sequence.offset, size=sequence.size)
         getattr(message, f"external_{name}").CopyFrom(external)
 
 
@@ -414,9 +414,9 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
                 base_id=d.base_id,
             )
         )
-    _place(message, "row_ids", fragment.row_ids)
-    _place(message, "last_updated_at_versions", fragment.last_updated)
-    _place(message, "created_at_versions", fragment.created)
+    _set_row_sequence(message, "row_ids", fragment.row_ids)
+    _set_row_sequence(message, "last_updated_at_versions", fragment.last_updated)
+    _set_row_sequence(message, "created_at_versions", fragment.created)
     message.MergeFromString(fragment.extra)
     return message
 

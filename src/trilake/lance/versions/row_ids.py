@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trilake.errors import CorruptLogError, ObjectNotFoundError
 from trilake.lance.file import framing
 from trilake.lance.proto import rows_pb2 as pb
-from trilake.lance.versions.manifest import ExternalFile, Placed
+from trilake.lance.versions.manifest import ExternalFile, RowSequence
 from trilake.storage.base import Store
 
 Ids = npt.NDArray[np.uint64]
@@ -22,16 +22,16 @@ Ids = npt.NDArray[np.uint64]
 _FEW = 8
 
 
-def read(store: Store, placed: Placed, file: str) -> bytes | None:
+def read(store: Store, sequence: RowSequence, file: str) -> bytes | None:
     """Read the bytes of a sequence, in the manifest or in a file; ``None`` if absent.  Raises ``CorruptLogError``."""
-    if not isinstance(placed, ExternalFile):
-        return placed
+    if not isinstance(sequence, ExternalFile):
+        return sequence
     try:
-        data = store.read_range(placed.path, placed.offset, placed.size).to_pybytes()
+        data = store.read_range(sequence.path, sequence.offset, sequence.size).to_pybytes()
     except ObjectNotFoundError as e:
-        raise CorruptLogError(f"the file of row ids {placed.path} is missing", file=file) from e
-    if len(data) != placed.size:
-        raise CorruptLogError(f"{placed.path} ends before the row ids in it", file=file)
+        raise CorruptLogError(f"the file of row ids {sequence.path} is missing", file=file) from e
+    if len(data) != sequence.size:
+        raise CorruptLogError(f"{sequence.path} ends before the row ids in it", file=file)
     return bytes(data)
 
 
