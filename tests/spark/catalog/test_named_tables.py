@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import TableExistsError
-from trilake.spark.catalog.entries import About, Entry, change_entry, decoded, find_entry, make_entry
+from trilake.spark.catalog.entries import Entry, EntryContents, change_entry, decoded, find_entry, make_entry
 from trilake.spark.catalog.named_tables import existing_delta_table
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.internals import java_session
@@ -168,7 +168,7 @@ def test_sql_without_install_names_the_fix(session: SparkSession) -> None:
 
 
 def test_name_for_a_location_that_spark_cannot_reach(session: SparkSession) -> None:
-    about = About(_frame(session, 1).schema)
+    about = EntryContents(_frame(session, 1).schema)
     make_entry(session, ["cat_x"], about, path="s3://no one/t x")
     entry = find_entry(session, ["cat_x"])
     assert entry == Entry("default", "cat_x", "EXTERNAL", "delta", "s3://no one/t x")
@@ -182,7 +182,7 @@ def test_managed_name_for_existing_files(session: SparkSession, tmp_path: Path) 
     make_entry(
         session,
         ["spark_catalog", "default", "cat_x"],
-        About(_frame(session, 1).schema),
+        EntryContents(_frame(session, 1).schema),
         path=str(tmp_path / "t"),
         managed=True,
     )

@@ -112,15 +112,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class About:
-    """The facts about a table that its catalog entry shows."""
+class EntryContents:
+    """What the entry of a table shows, apart from provider and location."""
 
     columns: T.StructType
     comment: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, head: Head) -> About:
+    def of(cls, head: Head) -> EntryContents:
         metadata = head.metadata
         return cls(to_spark(read_schema(head.schema)), metadata.description, metadata.configuration)
 
@@ -173,7 +173,7 @@ def permanent_entry(spark: SparkSession, database: str, table: str) -> Entry | N
 def make_entry(
     spark: SparkSession,
     parts: list[str],
-    about: About,
+    contents: EntryContents,
     *,
     path: str | None,
     provider: str = "delta",
@@ -191,7 +191,7 @@ def make_entry(
                 table=".".join(parts),
                 help="save to a path, or use a classic session or PySpark 4.0 or newer",
             )
-        statement = create_sql(parts, about, path=path, provider=provider, managed=managed)
+        statement = create_sql(parts, contents, path=path, provider=provider, managed=managed)
         with bypass():
             spark.sql(statement)
         return
@@ -201,30 +201,30 @@ def make_entry(
     storage = package.catalog.CatalogStorageFormat.empty()
     if path is not None:
         storage = changed(storage, locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
-    columns = java_session(spark).parseDataType(about.columns.json())
+    columns = java_session(spark).parseDataType(contents.columns.json())
     kind = kinds.MANAGED() if managed or path is None else kinds.EXTERNAL()
     entry = changed(
         case_class_value(spark, f"{_PACKAGE}.catalog.CatalogTable", name, kind, storage, columns),
         provider=some(spark, provider),
-        properties=string_map(spark, about.properties),
-        comment=some(spark, about.comment),
+        properties=string_map(spark, contents.properties),
+        comment=some(spark, contents.comment),
     )
     catalog.createTable(entry, False, path is None)
 
 
 def create_sql(
-    parts: list[str], about: About, *, path: str | None, provider: str = "delta", managed: bool = False
+    parts: list[str], contents: EntryContents, *, path: str | None, provider: str = "delta", managed: bool = False
 ) -> str:
     """The CREATE TABLE statement of an entry.  It lists the columns, so that Spark does not read the table.
 
     Raises ``UnsupportedSparkError`` for a table without columns, and for a managed one at a path.
 
     >>> columns = T.StructType([T.StructField("id", T.LongType(), False)])
-    >>> create_sql(["t"], About(columns), path="/lake/t", provider="delta", managed=False)
+    >>> create_sql(["t"], EntryContents(columns), path="/lake/t", provider="delta", managed=False)
     "CREATE TABLE `t` (`id` bigint NOT NULL) USING `delta` LOCATION '/lake/t'"
     """
     name = quote_parts(parts)
-    if not about.columns.fields:
+    if not contents.columns.fields:
         raise UnsupportedSparkError(
             f"over Spark Connect, a new table needs columns, got none for {name}",
             help="list the columns, or use a classic session",
@@ -235,17 +235,17 @@ def create_sql(
             help="add LOCATION with the path, or use a classic session",
             file=path,
         )
-    statement = f"CREATE TABLE {name} ({to_ddl(about.columns)}) USING {quote_name(provider)}"
-    if about.comment is not None:
-        statement += f" COMMENT {string_literal(about.comment)}"
-    properties = {k: v for k, v in about.properties.items() if k.lower() not in _RESERVED}
+    statement = f"CREATE TABLE {name} ({to_ddl(contents.columns)}) USING {quote_name(provider)}"
+    if contents.comment is not None:
+        statement += f" COMMENT {string_literal(contents.comment)}"
+    properties = {k: v for k, v in contents.properties.items() if k.lower() not in _RESERVED}
     if properties:
         inside = ", ".join(f"{string_literal(k)} = {string_literal(v)}" for k, v in sorted(properties.items()))
         statement += f" TBLPROPERTIES ({inside})"
     return statement if path is None else f"{statement} LOCATION {string_literal(path)}"
 
 
-def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
+def change_entry(spark: SparkSession, parts: list[str], contents: EntryContents) -> bool:
     """Update the entry of a table, if it exists; returns whether that was possible.  Unchanged facts are not written,
     since the location may change concurrently and the catalog replaces whole entries."""
     if not has_catalog(spark, parts):
@@ -254,9 +254,9 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     entry = _metadata(catalog, name)
     if entry is None:
         return True
-    columns = java_session(spark).parseDataType(about.columns.json())
+    columns = java_session(spark).parseDataType(contents.columns.json())
     identifier = entry.identifier()
-    properties, comment = string_map(spark, about.properties), some(spark, about.comment)
+    properties, comment = string_map(spark, contents.properties), some(spark, contents.comment)
     if not (entry.properties().equals(properties) and entry.comment().equals(comment)):
         catalog.alterTable(changed(entry, properties=properties, comment=comment))
     if entry.schema().equals(columns):
@@ -297,14 +297,14 @@ def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
             log4j.core.config.Configurator.setLevel(name, level)
 
 
-def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -> None:
+def move_entry(spark: SparkSession, parts: list[str], path: str, contents: EntryContents) -> None:
     """Change the location of a table's entry, which becomes external; needs :func:`has_catalog`.  Raises Spark's
     ``TABLE_OR_VIEW_NOT_FOUND`` if it is gone."""
     catalog, external = catalogs(spark).session, _package(spark).catalog.CatalogTableType.EXTERNAL()
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
     place = changed(entry.storage(), locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
     catalogs(spark).external.alterTable(changed(entry, storage=place, tableType=external))
-    change_entry(spark, parts, about)
+    change_entry(spark, parts, contents)
 
 
 def change_view(spark: SparkSession, entry: Entry, sql: str) -> None:
@@ -315,7 +315,7 @@ def change_view(spark: SparkSession, entry: Entry, sql: str) -> None:
     catalog.alterTable(changed(now, viewText=view_sql, viewOriginalText=view_sql))
 
 
-def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
+def convert_entry(spark: SparkSession, parts: list[str], contents: EntryContents) -> None:
     """Change the format of a table's entry to Delta; needs :func:`has_catalog`.  Files, location and owner stay."""
     catalog = catalogs(spark).session
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
@@ -323,7 +323,7 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
     none = jvm(spark).PythonUtils.toSeq([])
     delta = some(spark, "delta")
     catalog.alterTable(changed(entry, provider=delta, partitionColumnNames=none, tracksPartitionsInCatalog=False))
-    change_entry(spark, parts, about)
+    change_entry(spark, parts, contents)
 
 
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:

@@ -32,7 +32,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.spark.catalog.entries import (
-    About,
+    EntryContents,
     change_entry,
     create_sql,
     database_location,
@@ -155,10 +155,10 @@ def new_name(
     location, or if the outcome of the write is unknown and the table exists.  ``path`` is the location of an external
     table; ``replaces`` allows a Delta table at the default location.  Raises ``TableExistsError``, and
     ``UnsupportedSparkError`` on Spark Connect before PySpark 4.0."""
-    about = About(to_spark(read_schema(schema)), comment)
+    contents = EntryContents(to_spark(read_schema(schema)), comment)
     there_before = path is not None and has_table(session_store(spark, path, options), format)
     try:
-        make_entry(spark, parts_of(name), about, path=path, provider=format)
+        make_entry(spark, parts_of(name), contents, path=path, provider=format)
     except PySparkException as e:
         if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(e):
             raise TableExistsError(
@@ -171,7 +171,7 @@ def new_name(
         location = default_location(spark, name)
         check_left_over(spark, parts_of(name), session_store(spark, location, options), format, replaces=replaces)
         there_before = True
-        make_entry(spark, parts_of(name), about, path=location, provider=format, managed=True)
+        make_entry(spark, parts_of(name), contents, path=location, provider=format, managed=True)
     place = path if path is not None else existing_table(spark, name).location
     store = session_store(spark, place, options)
     try:
@@ -243,10 +243,10 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     dropped, unless the table was ``managed`` and exists: then the write created it again.  Raises ``TableExistsError``
     if the name refers to another location, ``InvalidArgumentError`` if to no Delta table."""
     entry = find_entry(spark, parts_of(name))
-    about = newest(log)
+    contents = newest(log)
     if entry is None:
-        if managed and about is not None:
-            make_entry(spark, parts_of(name), about, path=location, managed=True)
+        if managed and contents is not None:
+            make_entry(spark, parts_of(name), contents, path=location, managed=True)
         return
     if not has_log(entry.provider) or entry.location is None:
         raise InvalidArgumentError(
@@ -260,17 +260,17 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
             help="drop that name, or choose another",
             file=entry.location,
         )
-    if about is None or change_entry(spark, parts_of(name), about) or entry.managed:
+    if contents is None or change_entry(spark, parts_of(name), contents) or entry.managed:
         return
     # Check that SQL can create the entry before dropping the name.
-    create_sql(parts_of(name), about, path=location)
+    create_sql(parts_of(name), contents, path=location)
     if HAS_DATA_SOURCES:
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
-            make_entry(spark, parts_of(name), about, path=location)
+            make_entry(spark, parts_of(name), contents, path=location)
         return
     with bypass():  # Spark does not rename tables of an unknown provider
         spark.sql(f"DROP TABLE {quoted(name)}")
-    make_entry(spark, parts_of(name), about, path=location)
+    make_entry(spark, parts_of(name), contents, path=location)
 
 
 def refresh_entry(
@@ -279,7 +279,7 @@ def refresh_entry(
     location: str,
     store: Store,
     format: str,
-    about: About,
+    contents: EntryContents,
     *,
     managed: bool,
     replaced: bool,
@@ -288,9 +288,9 @@ def refresh_entry(
     parts = parts_of(name)
     if find_entry(spark, parts) is not None:
         if replaced:
-            change_entry(spark, parts, about)
+            change_entry(spark, parts, contents)
     elif managed and spark_format_named(format).is_whole(store):
-        make_entry(spark, parts, about, path=location, provider=format, managed=True)
+        make_entry(spark, parts, contents, path=location, provider=format, managed=True)
 
 
 def same_place(a: str, b: str) -> bool:
@@ -298,10 +298,10 @@ def same_place(a: str, b: str) -> bool:
     return open_store(a).uri == open_store(b).uri
 
 
-def newest(log: DeltaLog) -> About | None:
+def newest(log: DeltaLog) -> EntryContents | None:
     """The facts of a table after a write; ``None`` if the table is gone."""
     try:
-        return About.of(log.head())
+        return EntryContents.of(log.head())
     except (TableNotFoundError, VersionNotFoundError):  # or its files are being deleted
         return None
 

@@ -18,7 +18,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.schema_changes import NewColumn
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
-from trilake.spark.catalog.entries import About, convert_entry, has_catalog, make_entry
+from trilake.spark.catalog.entries import EntryContents, convert_entry, has_catalog, make_entry
 from trilake.spark.catalog.named_tables import existing_delta_table, find_delta_table, name_aside, parts_of, quoted
 from trilake.spark.delta.maintenance import many_runner
 from trilake.spark.delta.settings import CONVERT_BY_MANIFEST, default_properties, session_log
@@ -146,10 +146,10 @@ class _Conversion:
             Alter(log).add(*(NewColumn(replace(f, nullable=True, metadata={})) for f in missing))
         head = log.head()
         if managed:
-            convert_entry(spark, parts, About.of(head))
+            convert_entry(spark, parts, EntryContents.of(head))
         else:
             with name_aside(spark, name, head.engine.runtime.new_hex_id()):
-                make_entry(spark, parts, About.of(head), path=path)
+                make_entry(spark, parts, EntryContents.of(head), path=path)
         return path
 
 

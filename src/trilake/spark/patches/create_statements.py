@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
-from trilake.spark.catalog.entries import About, find_entry, make_entry
+from trilake.spark.catalog.entries import EntryContents, find_entry, make_entry
 from trilake.spark.catalog.named_tables import has_table
 from trilake.spark.patches.chains import classes, default_source, with_spark_errors
 from trilake.spark.patches.formats import FORMATS
@@ -95,11 +95,11 @@ def _action(spark: SparkSession, call: _Create, who: str, result: Callable[[], A
     def act() -> Any:
         assert call.location is not None
         if has_log(call.format):
-            about = About.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())
+            contents = EntryContents.of(DeltaLog(session_store(spark, call.location), spark_engine()).head())
         else:
             options = session_options(spark, call.location, {})
-            about = About(FORMATS[call.format].load(spark, call.location, options).schema)
-        make_entry(spark, list(call.parts), about, path=call.location, provider=call.format)
+            contents = EntryContents(FORMATS[call.format].load(spark, call.location, options).schema)
+        make_entry(spark, list(call.parts), contents, path=call.location, provider=call.format)
         return result()
 
     return act

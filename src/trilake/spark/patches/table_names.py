@@ -13,7 +13,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.catalog.entries import About
+from trilake.spark.catalog.entries import EntryContents
 from trilake.spark.catalog.named_tables import NamedTable, find_table, new_name, refresh_entry, refresh_name, table_at
 from trilake.spark.patches.chains import default_source, record_option
 from trilake.spark.patches.formats import FORMATS
@@ -161,9 +161,9 @@ def refresh(request: SaveRequest, name: str, place: str) -> None:
     if has_log(format):
         refresh_name(spark, name, place, DeltaLog(store, spark_engine()), managed=request.managed)
         return
-    about = About(to_spark(read_schema(table_columns(request.df.schema, format))))
+    contents = EntryContents(to_spark(read_schema(table_columns(request.df.schema, format))))
     managed, replaced = request.managed, request.mode == "overwrite"
-    refresh_entry(spark, name, place, store, format, about, managed=managed, replaced=replaced)
+    refresh_entry(spark, name, place, store, format, contents, managed=managed, replaced=replaced)
 
 
 def store_options(options: Mapping[str, str] | None) -> dict[str, str]:

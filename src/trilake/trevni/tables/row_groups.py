@@ -46,7 +46,7 @@ from trilake.trevni.tables.jobs import STAGING, Plan
 ROW_GROUP_SIZE = 1 << 27
 #: Rows between checks of the file size.
 _STEP = 1 << 14
-#: About 30,000 years in seconds.
+#: EntryContents 30,000 years in seconds.
 _FAR = 30_000 * 365 * 86_400
 
 

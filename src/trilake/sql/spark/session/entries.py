@@ -10,7 +10,7 @@ from contextlib import suppress
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError
-from trilake.spark.catalog.entries import About, make_entry
+from trilake.spark.catalog.entries import EntryContents, make_entry
 from trilake.spark.catalog.named_tables import refresh_name
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.spark.session.session import SqlSession
@@ -21,18 +21,24 @@ _CATALOG = "spark_catalog"
 
 
 def add(
-    session: SqlSession, parts: tuple[str, ...], path: str | None, about: About, *, format: str, managed: bool
+    session: SqlSession,
+    parts: tuple[str, ...],
+    path: str | None,
+    contents: EntryContents,
+    *,
+    format: str,
+    managed: bool,
 ) -> None:
     """Add an entry for a table; without a path the catalog chooses a location.  Raises Spark's
     ``TABLE_OR_VIEW_ALREADY_EXISTS`` if the name is taken."""
     name = [_CATALOG, *full_parts(session, parts)]
-    make_entry(session.spark, name, about, path=path, provider=format, managed=managed)
+    make_entry(session.spark, name, contents, path=path, provider=format, managed=managed)
 
 
 def add_delta(session: SqlSession, parts: tuple[str, ...], path: str, *, managed: bool) -> None:
     """Add an entry for the Delta table at a path."""
     head = DeltaLog(session.store(path), spark_engine()).head()
-    add(session, parts, path, About.of(head), format=DEFAULT, managed=managed)
+    add(session, parts, path, EntryContents.of(head), format=DEFAULT, managed=managed)
 
 
 def refresh(session: SqlSession, target: Target) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from trilake.common.text import quote_parts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError, masked
-from trilake.spark.catalog.entries import About, move_entry, permanent_entry, rename_entry
+from trilake.spark.catalog.entries import EntryContents, move_entry, permanent_entry, rename_entry
 from trilake.spark.delta.reading.read import violation_finder
 from trilake.spark.delta.settings import row_session
 from trilake.spark.delta.storing.computed import judge_default
@@ -126,7 +126,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         )
     if session.classic:
         entry = target.entry
-        move_entry(session.spark, ["spark_catalog", entry.database, entry.table], place, About.of(new))
+        move_entry(session.spark, ["spark_catalog", entry.database, entry.table], place, EntryContents.of(new))
         return nothing(session)
     if target.entry.managed:
         raise UnsupportedSparkError(

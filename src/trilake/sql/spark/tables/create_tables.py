@@ -19,7 +19,7 @@ from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import check_defaults_allowed
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError, stating
-from trilake.spark.catalog.entries import About
+from trilake.spark.catalog.entries import EntryContents
 from trilake.spark.catalog.named_tables import refresh_entry
 from trilake.spark.delta.convert import partition_fields_of
 from trilake.spark.delta.maintenance import many_runner
@@ -97,8 +97,8 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
     log = session_log(session.spark, session.store(location.path))
     table = replace(_with_defaults(session, description_of(call, schema)), managed=location.managed)
     is_new = False
-    about = About(to_spark(schema), call.comment, call.properties)
-    with named(session, location, about, call=call) as name:
+    contents = EntryContents(to_spark(schema), call.comment, call.properties)
+    with named(session, location, contents, call=call) as name:
         there = log.exists()
         replaced = location.managed and call.replace
         if there and not replaced and (location.needs_entry or (location.parts is None and not table.schema.fields)):
@@ -161,8 +161,8 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     table = _with_defaults(session, description_of(call, schema))
     there = log.exists()
     request = write_of_query(call, schema, table, there=there, managed=location.managed)
-    about = About(frame.schema, call.comment, call.properties)
-    with named(session, location, about, call=call) as name:
+    contents = EntryContents(frame.schema, call.comment, call.properties)
+    with named(session, location, contents, call=call) as name:
         result = write_dataframe(frame, location.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
         name(log, result.version == 0 and (request.mode != "ignore" or result.files_added > 0))
     return nothing(session)
@@ -187,8 +187,8 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             return _create_other(session, call, location, frame.schema)
         table = replace(description_of(call, from_spark(frame.schema, limits=True)), partition_by=inside)
     log = session_log(session.spark, session.store(location.path))
-    about = About(to_spark(table.schema), call.comment, call.properties)
-    with named(session, location, about, call=call) as name:
+    contents = EntryContents(to_spark(table.schema), call.comment, call.properties)
+    with named(session, location, contents, call=call) as name:
         result = create_table(log, replace(table, managed=location.managed), mode=create_mode(call))
         name(log, result.is_new_table)
     return nothing(session)
@@ -201,7 +201,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     if location.exists and call.if_not_exists:
         return nothing(session)
     into = session_log(session.spark, session.store(location.path))
-    with named(session, location, About.of(source.snapshot), call=call) as name:
+    with named(session, location, EntryContents.of(source.snapshot), call=call) as name:
         result = clone(
             source.snapshot,
             source.log,
@@ -230,9 +230,9 @@ def _create_other(
     rows = session.spark.createDataFrame([], schema) if frame is None else frame
     mode = "overwrite" if call.replace else "error"
     request = SaveRequest(rows, location.format, mode, dict(call.properties), call.partition_by or None)
-    about = _about(call, schema)
+    contents = _contents(call, schema)
     if new and location.managed and not session.classic:
-        with name_first(session, location, about):
+        with name_first(session, location, contents):
             FORMATS[location.format].save(request, location.path)
         return nothing(session)
     try:
@@ -244,20 +244,22 @@ def _create_other(
     if new:
         assert location.parts is not None
         try:
-            entries.add(session, location.parts, location.path, about, format=location.format, managed=location.managed)
+            entries.add(
+                session, location.parts, location.path, contents, format=location.format, managed=location.managed
+            )
         except (TrilakeError, *SPARK_ERRORS):
             if not is_name_of(session, location):  # else a concurrent statement added it
                 raise
     elif location.parts is not None and session.classic:
         name, managed = quote_parts(location.parts), location.managed
         refresh_entry(
-            session.spark, name, location.path, store, location.format, about, managed=managed, replaced=False
+            session.spark, name, location.path, store, location.format, contents, managed=managed, replaced=False
         )
     return nothing(session)
 
 
-def _about(call: Create, schema: T.StructType) -> About:
-    return About(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment)
+def _contents(call: Create, schema: T.StructType) -> EntryContents:
+    return EntryContents(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment)
 
 
 def _name_existing(session: SqlSession, call: Create, location: TableLocation, schema: T.StructType) -> DataFrame:
@@ -279,7 +281,7 @@ def _name_existing(session: SqlSession, call: Create, location: TableLocation, s
             help="leave partitions, options and properties out",
             file=location.path,
         )
-    entries.add(session, location.parts, location.path, _about(call, have), format=location.format, managed=False)
+    entries.add(session, location.parts, location.path, _contents(call, have), format=location.format, managed=False)
     return nothing(session)
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, TrilakeError
-from trilake.spark.catalog.entries import About, Entry
+from trilake.spark.catalog.entries import Entry, EntryContents
 from trilake.spark.catalog.named_tables import check_left_over, default_location, holds_nothing, take_back
 from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine
@@ -116,13 +116,13 @@ def _absolute(session: SqlSession, path: str) -> str:
 
 
 @contextmanager
-def named(session: SqlSession, location: TableLocation, about: About, *, call: Create) -> Iterator[Namer]:
+def named(session: SqlSession, location: TableLocation, contents: EntryContents, *, call: Create) -> Iterator[Namer]:
     """Yield a function that adds or refreshes the table's entry, once the table exists.  If that fails, the new table
     stays, as other writers may use it; repeating the statement adds the entry.  If a concurrent statement has added the
     same entry, that is an error only if ``call`` rejects an existing table.  A Connect session must add a managed
-    table's entry, with the columns of ``about``, before its files."""
+    table's entry, with the columns of ``contents``, before its files."""
     if location.needs_entry and location.managed and not session.classic:
-        with name_first(session, location, about):
+        with name_first(session, location, contents):
             yield lambda log, created: None
         return
 
@@ -159,10 +159,10 @@ def named(session: SqlSession, location: TableLocation, about: About, *, call: C
 
 
 @contextmanager
-def name_first(session: SqlSession, location: TableLocation, about: About) -> Iterator[None]:
+def name_first(session: SqlSession, location: TableLocation, contents: EntryContents) -> Iterator[None]:
     """Add a managed table's entry before the block that writes its files; remove it if that fails."""
     assert location.parts is not None
-    entries.add(session, location.parts, None, about, format=location.format, managed=True)
+    entries.add(session, location.parts, None, contents, format=location.format, managed=True)
     try:
         yield
     except BaseException:
