@@ -388,21 +388,7 @@ def alter_columns(
             target, top = _altered(current, fields, alteration)
             new_type = alteration.get("data_type")
             if new_type is not None:
-                above = current.manifest.schema.above(target)
-                if target.is_dictionary or any(f.logical_type != "struct" or f.is_column for f in above):
-                    raise InvalidArgumentError(
-                        "only columns and fields of structs can be cast", column=str(alteration["path"])
-                    )
-                if above and storage < StorageVersion(2, 1):
-                    raise InvalidArgumentError(
-                        f"fields of structs cannot be cast in version {storage}", column=str(alteration["path"])
-                    )
-                if current.view.has_mask(top.name):
-                    raise InvalidArgumentError(
-                        'a column whose nulls are stored in a companion column (nulls="mask") cannot be cast',
-                        help="add a column of the new type with add_columns, and drop this one",
-                        column=top.name,
-                    )
+                _check_castable(current, target, top, str(alteration["path"]))
                 casts[target.id] = target, new_type
         readers, schema = list(current.readers), current.manifest.schema
         fragments = list(current.manifest.fragments)
@@ -434,6 +420,21 @@ def alter_columns(
         return op.Merge(with_files_of(fragments, schema), schema)
 
     return replanned_with_files(snapshot, make)
+
+
+def _check_castable(snapshot: Snapshot, field: Field, top: Field, path: str) -> None:
+    """Raise ``InvalidArgumentError`` for a field, of the column ``top``, that cannot be cast."""
+    above, storage = snapshot.manifest.schema.above(field), snapshot.manifest.storage_version
+    if field.is_dictionary or any(f.logical_type != "struct" or f.is_column for f in above):
+        raise InvalidArgumentError("only columns and fields of structs can be cast", column=path)
+    if above and storage < StorageVersion(2, 1):
+        raise InvalidArgumentError(f"fields of structs cannot be cast in version {storage}", column=path)
+    if snapshot.view.has_mask(top.name):
+        raise InvalidArgumentError(
+            'a column whose nulls are stored in a companion column (nulls="mask") cannot be cast',
+            help="add a column of the new type with add_columns, and drop this one",
+            column=top.name,
+        )
 
 
 def _narrowed(altered: Field, chain: Sequence[Field], kind: pa.DataType) -> pa.Field:
