@@ -188,25 +188,26 @@ def in_turn(
     """
     stop = threading.Event()
 
-    def put(place: queue.Queue[Any], value: object) -> bool:
+    def put(results: queue.Queue[Any], value: object) -> bool:
         while not stop.is_set():
             with suppress(queue.Full):
-                place.put(value, timeout=0.1)
+                results.put(value, timeout=0.1)
                 return True
         return False
 
-    def work(place: queue.Queue[Any], pack: Sequence[ChangedFile]) -> None:
+    def batches_of(pack: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
+        if len(pack) == 1:
+            yield from read(pack)
+            return
+        for together in gathered(read(pack), lambda b: (b.nbytes,), (_BATCH_BYTES,)):
+            yield from pa.Table.from_batches(together).combine_chunks().to_batches()
+
+    def work(results: queue.Queue[Any], pack: Sequence[ChangedFile]) -> None:
         try:
-            batches = read(pack)
-            if len(pack) > 1:
-                tables = map(pa.Table.from_batches, gathered(batches, lambda b: (b.nbytes,), (_BATCH_BYTES,)))
-                batches = (batch for table in tables for batch in table.combine_chunks().to_batches())
-            for batch in batches:
-                if not put(place, batch):
-                    return
-            put(place, _END)
+            if all(put(results, batch) for batch in batches_of(pack)):
+                put(results, _END)
         except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
-            put(place, e)
+            put(results, e)
 
     share = len(items) // max(1, readers)
     # If files are merged, two packs per thread, since merging gets cheaper with their number; otherwise more packs,
@@ -224,8 +225,8 @@ def in_turn(
                     pool.submit(work, queues[-1][0], pack)
                 if not queues:
                     return
-                place, _ = queues.popleft()
-                while (result := place.get()) is not _END:
+                results, _ = queues.popleft()
+                while (result := results.get()) is not _END:
                     if isinstance(result, BaseException):
                         raise result
                     yield result
