@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -71,11 +73,7 @@ def to_trevni(
     _reject(options=options, partition_by=partition_by)
     codec = _codec(properties, "snappy")
     check_codec(codec)
-
-    def convert(one: tuple[Store, str], other: tuple[Store, str]) -> int:
-        return from_avro(one, other, codec=codec)
-
-    return _convert(spark, source, target, mode, store, ".trv", convert)
+    return _convert(spark, source, target, mode, store, suffix=".trv", convert=partial(from_avro, codec=codec))
 
 
 def from_trevni(
@@ -114,11 +112,7 @@ def from_trevni(
         raise InvalidArgumentError(
             f"unknown codec {codec!r} for Avro files", help=f"use one of {', '.join(WRITE_CODECS)}"
         )
-
-    def convert(one: tuple[Store, str], other: tuple[Store, str]) -> int:
-        return to_avro(one, other, codec=codec)
-
-    return _convert(spark, source, target, mode, store, ".avro", convert)
+    return _convert(spark, source, target, mode, store, suffix=".avro", convert=partial(to_avro, codec=codec))
 
 
 def _reject(**arguments: object) -> None:
@@ -134,8 +128,45 @@ def _codec(properties: Mapping[str, str] | None, default: str) -> str:
     return codec
 
 
+@dataclass(frozen=True)
+class _FileConversion:
+    """Converts one numbered file in a task, to a staged file."""
+
+    source: str
+    target: str
+    options: dict[str, str] = field(repr=False)
+    job: str
+    suffix: str
+    convert: _Convert
+
+    def __call__(self, task: tuple[int, DataFile]) -> StagedFile:
+        number, file = task
+        _, attempt = task_name()
+        store = open_store(self.target, self.options)
+        folder = file.key.rpartition("/")[0]
+        name = f"part-{number:05d}-{self.job}{self.suffix}"
+        key = f"{folder}/{name}" if folder else name
+        staged = f"{jobs.STAGING}/{self.job}-{number:05d}-{attempt}/{key}"
+        jobs.check_running(store, self.job)
+        try:
+            rows = self.convert((open_store(self.source, self.options), file.key), (store, staged))
+            jobs.check_running(store, self.job)
+            return StagedFile(staged, key, rows, store.head(staged).size)
+        except TrilakeError:
+            with suppress(StorageError):
+                store.delete([staged])
+            raise
+
+
 def _convert(
-    spark: SparkSession, source: str, target: str, mode: str, options: dict[str, str], suffix: str, convert: _Convert
+    spark: SparkSession,
+    source: str,
+    target: str,
+    mode: str,
+    options: dict[str, str],
+    *,
+    suffix: str,
+    convert: _Convert,
 ) -> WriteResult:
     """Convert each file in a separate task; afterwards, the driver moves all files into place at once."""
     if mode not in ("error", "append", "overwrite"):
@@ -147,25 +178,8 @@ def _convert(
     store = open_store(target, options)
     if mode == "error" and list_files(store):
         raise TableExistsError("the target already contains files", file=target)
-    job, uri = new_write_id(), origin.uri
-
-    def run(task: tuple[int, DataFile]) -> StagedFile:
-        number, file = task
-        _, attempt = task_name()
-        store = open_store(target, options)
-        folder = file.key.rpartition("/")[0]
-        name = f"part-{number:05d}-{job}{suffix}"
-        key = f"{folder}/{name}" if folder else name
-        staged = f"{jobs.STAGING}/{job}-{number:05d}-{attempt}/{key}"
-        jobs.check_running(store, job)
-        try:
-            rows = convert((open_store(uri, options), file.key), (store, staged))
-            jobs.check_running(store, job)
-            return StagedFile(staged, key, rows, store.head(staged).size)
-        except TrilakeError:
-            with suppress(StorageError):
-                store.delete([staged])
-            raise
+    job = new_write_id()
+    task = _FileConversion(origin.uri, target, options, job, suffix, convert)
 
     def failed(cause: Exception) -> Exception:
         with suppress(StorageError, OSError):  # the job's own error is the one to show
@@ -175,7 +189,7 @@ def _convert(
         return job_error_of(cause, what, again="convert again", file=target)
 
     with failing_as(failed):
-        staged = sorted(SparkRunner(spark, width=1, least=1)(run, list(enumerate(files))), key=lambda f: f.key)
+        staged = sorted(SparkRunner(spark, width=1, least=1)(task, list(enumerate(files))), key=lambda f: f.key)
     try:
         publish(store, staged, replace=mode == "overwrite", first=mode == "error", job=job)
     except TableExistsError:
