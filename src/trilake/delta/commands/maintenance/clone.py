@@ -137,14 +137,7 @@ def clone(
         # Files without row ids cannot stay if the table starts to require them.
         stays = base is not None and row_tracking.supported(protocol) == row_tracking.supported(base.protocol)
         files = _plan_copies(source, into.store, base if stays else None, runtime.new_id)
-        # Largest first, so that workers finish at about the same time.
-        ordered = sorted(files.copies, key=lambda c: -(c.size or 0))
-        try:
-            for _ in track(run(partial(_copy_file, from_log.store, into.store), ordered), "clone", len(ordered)):
-                pass
-        except Exception:  # whatever a worker raised
-            discard(into.store, files.unshared)
-            raise
+        _copy(files, from_log.store, into.store, run)
     removed = source.adds.slice(0, 0)
     if base is not None:
         staying = pc.is_in(base.adds["path"], pa.array(sorted(files.staying), pa.string()))
@@ -172,6 +165,17 @@ def clone(
     # Another writer created a table here: replace it.
     options: dict[str, Any] = {"shallow": shallow, "properties": properties, "parquet": parquet, "name": name}
     return clone(source, from_log, into, replace_target=True, **options, run=run)
+
+
+def _copy(files: ClonedFiles, source: Store, target: Store, run: Runner) -> None:
+    # Largest first, so that workers finish at about the same time.
+    ordered = sorted(files.copies, key=lambda c: -(c.size or 0))
+    try:
+        for _ in track(run(partial(_copy_file, source, target), ordered), "clone", len(ordered)):
+            pass
+    except Exception:  # whatever a worker raised
+        discard(target, files.unshared)
+        raise
 
 
 def _check_apart(source: str, target: str) -> None:
