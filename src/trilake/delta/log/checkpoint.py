@@ -314,14 +314,14 @@ def _read_rare(part: _ParquetPart) -> list[tuple[str, Any]]:
             rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
             values = ({k: v for k, v in row.items() if v is not None} for row in rows)
             # Some writers write a struct of nulls for "no actions".
-            rare += [(name, row) for row in values if not _says_nothing(row)]
+            rare += [(name, row) for row in values if not _is_empty(row)]
     return rare
 
 
-def _says_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     """Whether a struct holds only nulls, empty maps and empty lists, at every depth."""
     if isinstance(value, dict):
-        return all(map(_says_nothing, value.values()))
+        return all(map(_is_empty, value.values()))
     return value is None or value == []
 
 

@@ -338,7 +338,7 @@ def _write_v2(
                 # A cleanup that ignores the retention may delete the reused sidecars next.
                 store.delete([key])
                 raise _BaseGoneError
-            sidecar_files.take_back(store)
+            sidecar_files.discard(store)
         if jobs is not None:
             sidecar_files = write_sidecars(log, version, columns, jobs, runtime, most=most, reuse=None)
             if _written_concurrently(log, version, sidecar_files):
@@ -352,7 +352,7 @@ def _write_v2(
 def _written_concurrently(log: DeltaLog, version: Head, written: Written) -> bool:
     there = any(v == version.version for v, _ in log.listing(start=version.version).checkpoints)
     if there:
-        written.take_back(log.store)
+        written.discard(log.store)
     return there
 
 
@@ -380,7 +380,7 @@ class _TopLevelFile:
         try:
             check_same_table(self.log, self.head)
         except MetadataChangedError:
-            written.take_back(store)
+            written.discard(store)
             raise
         if self.extension == "json":
             data = b"".join(orjson.dumps({name: action}) + b"\n" for name, action in actions)

@@ -309,7 +309,7 @@ class Written:
         """When the last one was finished, by the store's clock."""
         return max((int(a["modificationTime"]) for a in self.actions), default=0)
 
-    def take_back(self, store: Store) -> None:
+    def discard(self, store: Store) -> None:
         """Delete the sidecars; call this only before a checkpoint names them."""
         with suppress(TrilakeError):  # nothing reads what stays
             store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
@@ -342,7 +342,7 @@ class SidecarWriter:
             if self._file is not None:
                 self._file.__exit__(type(e), e, None)
                 self._file = None
-            self.written.take_back(self.store)
+            self.written.discard(self.store)
             raise
         return self.written
 
@@ -488,7 +488,7 @@ def write_sidecars(
         totals = sum((p.read for p in results), sum((s.files for s in reused), FileTotals()))
         compare(store, segment, totals.num_files, totals.size_in_bytes, rare)
     except BaseException:
-        sum((p.written for p in results), Written()).take_back(store)
+        sum((p.written for p in results), Written()).discard(store)
         raise
     return sum((p.written for p in results), Written())
 

@@ -178,11 +178,11 @@ def new_name(
         yield place
     except BaseException:
         if path is None and not there_before:
-            may_go = holds_nothing(store)  # if not, another writer relies on the name
+            may_go = is_empty_location(store)  # if not, another writer relies on the name
         else:
-            may_go = there_before or _is_no_table(store, format)
+            may_go = there_before or _has_no_table(store, format)
         if may_go:
-            take_back(spark, parts_of(name), store)
+            drop_name(spark, parts_of(name), store)
         else:
             _log.warning("the name %s is kept: other writers may have files at %s", name, place)
         raise
@@ -205,7 +205,7 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
     )
 
 
-def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
+def drop_name(spark: SparkSession, parts: list[str], store: Store) -> None:
     """Drop the name of a failed write, if it still refers to ``store``; logs errors, so that the write's error is
     raised."""
     try:
@@ -216,7 +216,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
         _log.warning("cannot drop the name %s of a failed write: %s", quote_parts(parts), e)
 
 
-def holds_nothing(store: Store) -> bool:
+def is_empty_location(store: Store) -> bool:
     """Whether a location is certainly empty, even of unfinished files."""
     try:
         return all(next(entries, None) is None for entries in (store.list(), store.unfinished()))
@@ -224,7 +224,7 @@ def holds_nothing(store: Store) -> bool:
         return False
 
 
-def _is_no_table(store: Store, format: str) -> bool:
+def _has_no_table(store: Store, format: str) -> bool:
     try:
         return not has_table(store, format)
     except (TrilakeError, OSError):

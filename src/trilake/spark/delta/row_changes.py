@@ -49,7 +49,7 @@ from trilake.spark.delta.storing.store_assignment import (
     stored,
 )
 from trilake.spark.scan.columns import empty_frame, read_condition
-from trilake.spark.scan.planning.table_reads import reads_besides
+from trilake.spark.scan.planning.table_reads import reads_of_table
 from trilake.spark.scan.resolution import check_row_values, column_errors, resolving
 from trilake.spark.session.compat import analysed_frame
 from trilake.spark.session.runner import SparkRunner, chunks, run_over_rows
@@ -93,7 +93,7 @@ def _delete(
             matches = addressed.aliased(alias).where(read.column)
             # A parsed condition reads only the row itself.
             others = [matches] if read.filter is None else []
-            with reads_besides(others, snapshot.uri, snapshot.version) as get_reads:
+            with reads_of_table(others, snapshot.uri, snapshot.version) as get_reads:
                 rows = addressed.collect(matches)
                 other_reads = get_reads()
     rows_to_delete = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
@@ -160,7 +160,7 @@ def _update(
         if read is not None:
             frame = frame.where(read.column)
         rows = _new_rows(frame, snapshot, changed_schema, new, job)
-    others = reads_besides([rows], snapshot.uri, snapshot.version)
+    others = reads_of_table([rows], snapshot.uri, snapshot.version)
     with overflows_named(narrowed=True, condition=OF_CHANGES), others as read_outside:
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
         other_reads = read_outside()

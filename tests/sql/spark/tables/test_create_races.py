@@ -142,7 +142,7 @@ def test_create_if_not_exists_waits_for_the_name(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """The files at a managed table's location belong to a statement that has not registered them yet."""
-    looks, original_look, original_add = Event(), table_location.gets_its_name, session_entries.add_delta
+    looks, original_look, original_add = Event(), table_location.gets_entry, session_entries.add_delta
 
     def look(*args: Any) -> bool:
         looks.set()
@@ -153,7 +153,7 @@ def test_create_if_not_exists_waits_for_the_name(
         assert looks.wait(60)
         original_add(*args, **more)
 
-    monkeypatch.setattr(table_location, "gets_its_name", look)
+    monkeypatch.setattr(table_location, "gets_entry", look)
     monkeypatch.setattr(session_entries, "add_delta", add)
     started: list[Future[Any]] = []
     with ThreadPoolExecutor(1) as other:

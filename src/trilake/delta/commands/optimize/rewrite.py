@@ -408,11 +408,11 @@ def _commit(
             ProtocolChangedError,
         ) as e:
             now = log.snapshot()
-            still_there = _still_there(origin, now, bins, remaining) if _goes_on(origin, now, work) else []
-            _discard(log, [r for r in remaining if r not in still_there])
-            if not still_there:
+            rest = _with_live_files(origin, now, bins, remaining) if _stay_valid(origin, now, work) else []
+            _discard(log, [r for r in remaining if r not in rest])
+            if not rest:
                 raise
-            reason, base, remaining = e, now, still_there
+            reason, base, remaining = e, now, rest
         except ConflictError:
             _discard(log, remaining)
             raise
@@ -420,7 +420,7 @@ def _commit(
     raise reason
 
 
-def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
+def _stay_valid(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
     """Whether files written for one version of the table are valid for another."""
     old, new = before.metadata, now.metadata
     # Properties are compared below; every append advances the marks of identity columns.
@@ -429,7 +429,7 @@ def _goes_on(before: Snapshot, now: Snapshot, work: RewriteRequest) -> bool:
     return work.metadata is None and same and _file_rules(before) == _file_rules(now)
 
 
-def _still_there(
+def _with_live_files(
     before: Snapshot, now: Snapshot, bins: Sequence[Bin], rewritten: Sequence[Rewritten]
 ) -> list[Rewritten]:
     read = before.adds.take(pa.array([f.number for r in rewritten for f in bins[r.number].files], pa.int64()))

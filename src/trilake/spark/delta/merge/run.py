@@ -32,7 +32,7 @@ from trilake.spark.delta.merge.source import TARGET_NAME, SparkMerge, alias_of, 
 from trilake.spark.delta.settings import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.scan.columns import as_column, empty_frame, join_on
-from trilake.spark.scan.planning.table_reads import reads_besides
+from trilake.spark.scan.planning.table_reads import reads_of_table
 from trilake.spark.scan.resolution import UnresolvedName, check_row_values, resolving
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import analysed_frame, error_condition
@@ -75,7 +75,7 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     job = MergeJob(spark, table, request)
     job.analysed = check_expressions(spark, request, table.snapshot.schema)
     name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
-    watched = reads_besides(job.analysed, table.uri, table.version)
+    watched = reads_of_table(job.analysed, table.uri, table.version)
     with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, watched as other_reads:
         for strategy in (make(job) for make in STRATEGIES):
             reason = strategy.can_run()

@@ -112,7 +112,7 @@ def own_reads(frame: DataFrame, uri: str) -> OwnReads:
 
 
 @contextmanager
-def reads_besides(frames: Iterable[DataFrame], uri: str, version: int) -> Iterator[Callable[[], ReadSet]]:
+def reads_of_table(frames: Iterable[DataFrame], uri: str, version: int) -> Iterator[Callable[[], ReadSet]]:
     """Yield a function that returns the other reads of the table (at ``uri``, opened at ``version``), once the block
     has computed the rows; ``frames`` together contain all expressions of the command."""
     of_scans = {

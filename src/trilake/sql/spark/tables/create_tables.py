@@ -67,8 +67,8 @@ from trilake.sql.spark.session.targets import (
 from trilake.sql.spark.tables.table_location import (
     TableLocation,
     choose_location,
-    gets_its_name,
-    is_name_of,
+    gets_entry,
+    has_entry_at,
     name_first,
     named,
     no_columns,
@@ -238,7 +238,7 @@ def _create_other(
     try:
         FORMATS[location.format].save(request, location.path)
     except (TableExistsError, InvalidArgumentError):
-        if new and call.if_not_exists and gets_its_name(session, location):
+        if new and call.if_not_exists and gets_entry(session, location):
             return nothing(session)
         raise
     if new:
@@ -248,7 +248,7 @@ def _create_other(
                 session, location.parts, location.path, contents, format=location.format, managed=location.managed
             )
         except (TrilakeError, *SPARK_ERRORS):
-            if not is_name_of(session, location):  # else a concurrent statement added it
+            if not has_entry_at(session, location):  # else a concurrent statement added it
                 raise
     elif location.parts is not None and session.classic:
         name, managed = quote_parts(location.parts), location.managed

@@ -12,7 +12,7 @@ from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.catalog.entries import Entry, EntryContents
-from trilake.spark.catalog.named_tables import check_left_over, default_location, holds_nothing, take_back
+from trilake.spark.catalog.named_tables import check_left_over, default_location, drop_name, is_empty_location
 from trilake.spark.scan.obstacles import decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import SPARK_ERRORS
@@ -100,7 +100,7 @@ def _managed_location(session: SqlSession, call: Create, format: str) -> TableLo
     store = session.store(location.path)
     if next(store.list(), None) is None:
         return location
-    if call.if_not_exists and gets_its_name(session, location):
+    if call.if_not_exists and gets_entry(session, location):
         return choose_location(session, call, format)
     check_left_over(session.spark, call.parts, store, format, replaces=call.replace)
     return location
@@ -133,9 +133,9 @@ def named(session: SqlSession, location: TableLocation, contents: EntryContents,
             try:
                 entries.add_delta(session, location.parts, location.path, managed=location.managed)
                 if not log.exists():  # a concurrent statement dropped it with its files
-                    take_back(session.spark, list(location.parts), log.store)
+                    drop_name(session.spark, list(location.parts), log.store)
             except (TrilakeError, *SPARK_ERRORS):
-                if is_name_of(session, location):
+                if has_entry_at(session, location):
                     if created or call.if_not_exists or call.replace:
                         return
                     raise
@@ -167,8 +167,8 @@ def name_first(session: SqlSession, location: TableLocation, contents: EntryCont
         yield
     except BaseException:
         store = session.store(location.path)
-        if holds_nothing(store):  # dropping the entry deletes the files, also a concurrent writer's
-            take_back(session.spark, list(location.parts), store)
+        if is_empty_location(store):  # dropping the entry deletes the files, also a concurrent writer's
+            drop_name(session.spark, list(location.parts), store)
         raise
 
 
@@ -183,19 +183,19 @@ def no_columns(location: TableLocation, *, exists: bool = False) -> NoReturn:
     )
 
 
-def gets_its_name(session: SqlSession, location: TableLocation) -> bool:
+def gets_entry(session: SqlSession, location: TableLocation) -> bool:
     """Whether the files at a location are those of a concurrent statement, which adds the entry."""
-    if holds_nothing(session.store(location.path)):
+    if is_empty_location(session.store(location.path)):
         return False
     for attempts_left in reversed(range(_LOOKS)):
-        if is_name_of(session, location):
+        if has_entry_at(session, location):
             return True
         if attempts_left:
             spark_engine().runtime.sleep(0.1)
     return False
 
 
-def is_name_of(session: SqlSession, location: TableLocation) -> bool:
+def has_entry_at(session: SqlSession, location: TableLocation) -> bool:
     """Whether the entry exists, and has this location."""
     assert location.parts is not None
     try:
