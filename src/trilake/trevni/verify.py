@@ -59,7 +59,7 @@ class BlockFault:
     actual_value: object = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrevniContext:
     """A folder of Trevni files, or one file, to verify; ``sample`` is the number of files to read, ``None`` for all."""
 

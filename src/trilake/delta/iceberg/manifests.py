@@ -67,7 +67,7 @@ class Block(NamedTuple):
         return Block.of(remaining) if remaining else None
 
 
-@dataclass
+@dataclass(frozen=True)
 class ManifestWriter:
     """Writes the manifests of one snapshot: ``put`` returns the location of a new one, ``read`` reads old ones."""
 

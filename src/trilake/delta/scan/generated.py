@@ -277,7 +277,7 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
     return partitions
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Implied:
     partitions: list[_Partition]
     by_path: dict[Path, list[_Partition]] = field(default_factory=dict)

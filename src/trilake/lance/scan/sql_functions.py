@@ -35,7 +35,7 @@ def _list(sql: str, elements: Sequence[str]) -> _List:
     return list_term
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Frame:
     """Open brackets: the SQL before them, and the arguments so far, each as a list of parts."""
 

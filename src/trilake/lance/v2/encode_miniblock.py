@@ -36,7 +36,7 @@ class Items:
     count: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Header:
     """The level count and buffer sizes at the head of each chunk, as 16-bit words."""
 

@@ -53,7 +53,7 @@ _MAX_DATA = 0x7FFFFFFF
 _NO_BYTES = np.empty(0, np.uint8)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Block:
     """One block to decode: payload, number of slots, block number and file offset."""
 

@@ -366,7 +366,7 @@ class ClonedFiles:
         return [c.target for c in self.copies if c.size is not None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Planner:
     there: Mapping[str, int]
     new_id: Callable[[], str]

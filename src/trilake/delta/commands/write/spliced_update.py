@@ -48,7 +48,7 @@ _LARGEST_GROUP = 512 << 20
 _TARGET = "delta.targetFileSize"
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Group:
     """The columns read of a row group: old values of assigned columns, which rows match, and their old images."""
 
