@@ -170,7 +170,7 @@ def _into_delta(context: Context, target: TablePath, insert: Insert) -> int:
 
 
 def _into(context: Context, target: TablePath, insert: Insert) -> int:
-    check_plain_insert(insert, target.shown, target.path)
+    check_plain_insert(insert, target.display_name, target.path)
     schema = target.open(context).schema
     rows = _rows_of(context, insert, from_arrow(schema), {}, target)
     extra = [n for n in rows.column_names if n not in schema.names]
@@ -196,7 +196,7 @@ def _rows_of(
     widening: AutomaticWidening = NO_WIDENING,
 ) -> pa.Table:
     """The query's rows with the names and types of the table's columns; ``widening`` keeps wider types."""
-    expected = expected_columns(insert, schema, static, display_name=target.shown, path=target.path)
+    expected = expected_columns(insert, schema, static, display_name=target.display_name, path=target.path)
     frames = dict(context.frames)
 
     def default(field: StructField, sql: str) -> str:
@@ -214,7 +214,9 @@ def _rows_of(
             if row_schema is not None:
                 check_structs_whole(row_schema, schema)
     elif rows.num_columns != len(expected):
-        raise wrong_number_of_columns(insert, rows.num_columns, expected, display_name=target.shown, path=target.path)
+        raise wrong_number_of_columns(
+            insert, rows.num_columns, expected, display_name=target.display_name, path=target.path
+        )
     else:
         row_schema = None if insert.columns is not None else _delta_schema(rows)
         if row_schema is None or not needs_no_cast(row_schema, expected, schema, evolve=insert.evolve):

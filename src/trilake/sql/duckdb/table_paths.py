@@ -93,7 +93,7 @@ class TablePath:
     at: Travel | None = None
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         return f"{self.format}.{quote_name(self.path)}" if self.format else quote_name(self.path)
 
     @property
@@ -108,7 +108,7 @@ class TablePath:
         """
         if self.at is not None:
             if version is not None or timestamp is not None:
-                raise InvalidArgumentError(f"{self.shown} names two versions", help="leave one of them out")
+                raise InvalidArgumentError(f"{self.display_name} names two versions", help="leave one of them out")
             version, timestamp = self.at
         if version is None and timestamp is None and self.has_log:
             try:
@@ -125,11 +125,12 @@ class TablePath:
         """
         if not self.has_log:
             raise InvalidArgumentError(
-                f"{what} needs a Delta table, but {self.shown} is a {self.format} table", file=self.path
+                f"{what} needs a Delta table, but {self.display_name} is a {self.format} table", file=self.path
             )
         if self.at is not None:
             raise InvalidArgumentError(
-                f"{what} needs the newest version, but {self.shown} names a version", help="leave the version out"
+                f"{what} needs the newest version, but {self.display_name} names a version",
+                help="leave the version out",
             )
         return ArrowDeltaTable(context.store(self.path), standard_engine())
 

@@ -56,7 +56,7 @@ def run_create(context: Context, sql: str) -> pa.Table:
     target = find_table(context, call.parts, new=True)
     if call.provider is not None and format_of_provider(call.provider) != target.format:
         raise InvalidArgumentError(
-            f"{target.shown} cannot be a {call.provider} table",
+            f"{target.display_name} cannot be a {call.provider} table",
             help=f"leave USING out, or write {call.provider}.`/path`",
         )
     call = with_options(call, target.format)

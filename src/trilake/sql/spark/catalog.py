@@ -167,7 +167,7 @@ def _run(session: SqlSession, sql: str, target: Target) -> DataFrame:
 def _create_table_string(session: SqlSession, target: Target, asSerde: bool = False) -> str:
     if asSerde:
         raise InvalidArgumentError(
-            f"{target.shown} is a {target.format} table, not a Hive table", help="pass asSerde=False"
+            f"{target.display_name} is a {target.format} table, not a Hive table", help="pass asSerde=False"
         )
     return str(_run(session, "SHOW CREATE TABLE {}", target).collect()[0][0])
 

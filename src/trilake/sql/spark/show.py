@@ -165,7 +165,7 @@ def run_show(session: SqlSession, sql: str) -> DataFrame | None:
         return describe_json(session, target, extended=extended)
     if cursor.is_word("PARTITION") and cursor.is_symbol("(", ahead=1):
         raise InvalidArgumentError(
-            f"DESCRIBE ... PARTITION is not supported for {target.shown}",
+            f"DESCRIBE ... PARTITION is not supported for {target.display_name}",
             help="leave PARTITION out; SHOW PARTITIONS lists partitions",
             file=target.path,
             condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
@@ -222,7 +222,7 @@ def _describe_column(session: SqlSession, target: Target, path: tuple[str, ...])
     field = next((f for f in frame.schema.fields if f.name.lower() == path[0].lower()), None)
     if field is None or len(path) > 1:
         raise SchemaMismatchError(
-            f"[UNRESOLVED_COLUMN] column {'.'.join(path)} not found in {target.shown}",
+            f"[UNRESOLVED_COLUMN] column {'.'.join(path)} not found in {target.display_name}",
             help=columns_help(path[0], frame.columns),
             column=".".join(path),
         )
@@ -251,7 +251,7 @@ def _properties(session: SqlSession, target: Target, cursor: Cursor) -> DataFram
     pairs: Iterable[tuple[str, str]] = sorted(properties.items())
     if cursor.is_symbol("("):
         key = property_key(cursor.inside())
-        missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"
+        missing = f"Table {target.catalog_name or target.display_name} does not have property: {key}"
         pairs = [(key, properties.get(key, missing))]
     return rows(session, "key string, value string", pairs)
 
@@ -277,7 +277,8 @@ def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> Dat
     names = () if snapshot is None else snapshot.metadata.partition_columns
     if snapshot is None or not names:
         raise InvalidArgumentError(
-            f"[INVALID_PARTITION_OPERATION.PARTITION_MANAGEMENT_IS_UNSUPPORTED] {target.shown} is not partitioned",
+            "[INVALID_PARTITION_OPERATION.PARTITION_MANAGEMENT_IS_UNSUPPORTED]"
+            f" {target.display_name} is not partitioned",
             help="SHOW PARTITIONS is for partitioned tables",
             file=target.path,
         )

@@ -158,7 +158,7 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
             return name[len(front) :]
     if named.schema.find(name[0]) is None:
         raise SchemaMismatchError(
-            f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] column {'.'.join(name)} not found in {named.target.shown}",
+            f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] column {'.'.join(name)} not found in {named.target.display_name}",
             help=columns_help(name[-1], named.schema.names),
             column=".".join(name),
         )

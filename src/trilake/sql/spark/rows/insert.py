@@ -143,7 +143,7 @@ def _check_whole(frame: DataFrame, schema: StructType) -> None:
 
 
 def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
-    check_plain_insert(insert, target.shown, target.path)
+    check_plain_insert(insert, target.display_name, target.path)
     there = frame_of(session, target).schema
     schema = read_schema(from_spark(there))
     frame, by_name = _rows_of(session, insert, schema, {}, args, target)
@@ -174,7 +174,7 @@ def _rows_of(
     evolve: bool = False,
 ) -> tuple[DataFrame, bool]:
     """The query's rows under the names of the table's columns, and whether structs are matched by name."""
-    expected = expected_columns(insert, schema, static, display_name=target.shown, path=target.path)
+    expected = expected_columns(insert, schema, static, display_name=target.display_name, path=target.path)
     sql, absent = with_defaults(insert.query, schema, expected)
     frame = query(session, sql, _args_of_query(insert, args))
     by_name = insert.by_name
@@ -187,8 +187,9 @@ def _rows_of(
         if evolve and insert.columns is None and not any(schema.find(name) for name in beyond):
             expected += beyond  # new columns of the table
         if len(frame.columns) != len(expected):
-            shown, path, actual = target.shown, target.path, len(frame.columns)
-            raise wrong_number_of_columns(insert, actual, expected, display_name=shown, path=path)
+            raise wrong_number_of_columns(
+                insert, len(frame.columns), expected, display_name=target.display_name, path=target.path
+            )
         frame = frame if frame.columns == list(expected) else frame.toDF(*expected)
     if not session_flag(session.spark, NULLS_FOR_MISSING, True):
         _check_no_column_missing(schema, [*frame.columns, *static], target)
@@ -206,7 +207,7 @@ def _check_no_column_missing(schema: StructType, given: Iterable[str], target: T
     missing = [f.name for f in plain if f.name not in filled]
     if missing:
         raise SchemaMismatchError(
-            f"INSERT into {target.shown} lacks {', '.join(missing)}, and {NULLS_FOR_MISSING} is false",
+            f"INSERT into {target.display_name} lacks {', '.join(missing)}, and {NULLS_FOR_MISSING} is false",
             help="name a value for each column, give the columns defaults, or unset the setting",
             file=target.path,
             condition="DELTA_INSERT_COLUMN_MISMATCH",

@@ -66,7 +66,7 @@ def _travel(session: SqlSession, target: Target, version: int | None, ms: int | 
         return version, ms
     if version is not None or ms is not None:
         raise InvalidArgumentError(
-            f"the path of {target.shown} and the statement both name a version",
+            f"the path of {target.display_name} and the statement both name a version",
             help="leave one of them out",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
         )
@@ -79,7 +79,7 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
     store = target.store
     if not target.log.exists():
         nothing = target.entry is None and next(iter(store.list()), None) is None
-        place = target.path if target.entry is None else f"{target.path}, the location of {target.shown},"
+        place = target.path if target.entry is None else f"{target.path}, the location of {target.display_name},"
         missing = TableNotFoundError(
             f"{place} does not exist, or is not a Delta table",
             help="check the name or the path",
@@ -108,7 +108,7 @@ def stream_of(session: SqlSession, target: Target) -> DataFrame:
     """A table's rows as a stream.  Raises ``InvalidArgumentError`` for a version."""
     if target.at is not None:
         raise InvalidArgumentError(
-            f"a stream cannot read a fixed version, got {target.shown}",
+            f"a stream cannot read a fixed version, got {target.display_name}",
             help="leave the version out",
             condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
         )
@@ -120,7 +120,7 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
     """A Delta table's changes between two versions or times, inclusive; to the newest by default."""
     if not target.has_log:
         raise InvalidArgumentError(
-            f"only Delta tables have a change feed, but {target.shown} is a {target.format} table",
+            f"only Delta tables have a change feed, but {target.display_name} is a {target.format} table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
     open_delta(session, target)

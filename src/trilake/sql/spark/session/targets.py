@@ -58,7 +58,7 @@ class Target:
         return has_log(self.format)
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         return quote_parts(self.parts)
 
     @property
@@ -272,7 +272,7 @@ def changeable_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Targe
         return _behind(session, target)
     if target is not None and target.at is not None:
         raise InvalidArgumentError(
-            f"only the newest version can be changed, got {target.shown}", help="leave the version out"
+            f"only the newest version can be changed, got {target.display_name}", help="leave the version out"
         )
     return target, None
 

@@ -47,7 +47,7 @@ def run_alter(session: SqlSession, sql: str) -> DataFrame | None:
         return _rename(session, target, cursor)
     if not target.has_log:
         raise InvalidArgumentError(
-            f"ALTER TABLE needs a Delta table, but {target.shown} is a {target.format} table", file=target.path
+            f"ALTER TABLE needs a Delta table, but {target.display_name} is a {target.format} table", file=target.path
         )
     if not target.log.exists():
         head_of(session, target)  # raises
@@ -130,7 +130,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         return nothing(session)
     if target.entry.managed:
         raise UnsupportedSparkError(
-            f"over Spark Connect, the location of the managed table {target.shown} cannot be changed",
+            f"over Spark Connect, the location of the managed table {target.display_name} cannot be changed",
             help="use a classic session, or create another table with CREATE TABLE ... LOCATION",
             file=target.path,
         )
@@ -142,7 +142,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             entries.add_delta(session, target.parts, target.path, managed=False)
         except Exception as e:  # noqa: BLE001 - the first error is the one to raise
             _log.warning(
-                "%s is no longer in the catalog; its files are at %s: %s", target.shown, masked(target.path), e
+                "%s is no longer in the catalog; its files are at %s: %s", target.display_name, masked(target.path), e
             )
         raise
     return nothing(session)

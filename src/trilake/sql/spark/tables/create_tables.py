@@ -314,7 +314,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
         return _of_parquet(session, call)
     if not source.has_log:
         raise InvalidArgumentError(
-            f"only Delta tables and Parquet files can be cloned, but {source.shown} is a {source.format} table",
+            f"only Delta tables and Parquet files can be cloned, but {source.display_name} is a {source.format} table",
             condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
         )
     version, ms = None, None
