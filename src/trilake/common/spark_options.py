@@ -31,13 +31,23 @@ _OF_SPARK = frozenset(
         # streams, on reads and writes that are none, such as those of foreachBatch
         "checkpointLocation queryName maxFilesPerTrigger maxBytesPerTrigger ignoreDeletes ignoreFileDeletion",
         "ignoreChanges skipChangeCommits failOnDataLoss",
+        # great_expectations, whose assets of a folder pass the folder, too
+        "data_directory",
     )
     for name in names.split()
 )
 #: Options of Hadoop's writers, which Spark passes on.
 _PREFIXES = ("parquet.", "orc.")
-#: Options of trilake's writers without effect on reads.
-_OF_WRITERS = frozenset(("mergeschema", "compression"))
+#: Options of Delta's writers without effect on reads, and the prefix of properties.
+_OF_WRITERS = frozenset(
+    name.lower()
+    for names in (
+        "mergeSchema overwriteSchema partitionOverwriteMode replaceWhere txnAppId txnVersion userMetadata",
+        "optimizeWrite maxRecordsPerFile compression dataChange",
+    )
+    for name in names.split()
+)
+_PROPERTIES = "delta."
 _PARSE_MODES = frozenset(("permissive", "dropmalformed", "failfast"))
 
 
@@ -50,7 +60,9 @@ def has_no_effect(name: str, value: str, *, reading: bool = False) -> bool:
     key = name.lower()
     if key == "mode":
         return str(value).lower() in _PARSE_MODES
-    return key in _OF_SPARK or key.startswith(_PREFIXES) or (reading and key in _OF_WRITERS)
+    if reading and (key in _OF_WRITERS or key.startswith(_PROPERTIES)):
+        return True
+    return key in _OF_SPARK or key.startswith(_PREFIXES)
 
 
 def warn_ignored(names: Iterable[str]) -> None:

@@ -51,9 +51,11 @@ def test_options_of_streams_are_ignored_by_batches() -> None:
 
 
 def test_write_options_are_ignored_by_reads_only() -> None:
-    assert has_no_effect("mergeSchema", "true", reading=True)
-    assert not has_no_effect("mergeSchema", "true")
+    for name in ("mergeSchema", "overwriteSchema", "partitionOverwriteMode", "userMetadata", "delta.appendOnly"):
+        assert has_no_effect(name, "true", reading=True)
+        assert not has_no_effect(name, "true")
     assert has_no_effect("parquet.block.size", "1")
+    assert has_no_effect("data_directory", "lake/t", reading=True)  # of great_expectations
     with pytest.raises(UnknownOptionError, match="mode"):
         Options({"mode": "overwrite"}, WRITE_OPTIONS)
 
