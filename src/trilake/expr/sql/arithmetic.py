@@ -55,6 +55,7 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
             f"DIV needs integers in a filter, got {left.spark_type} and {right.spark_type}",
             help="use /, or cast to bigint",
         )
+    may_fail = operator in (exp.Div, exp.IntDiv, exp.Mod) and (right.digits is None or right.code.startswith("(0)"))
     if operator is exp.IntDiv or (operator is exp.Div and "decimal" not in families):
         target = "BIGINT" if operator is exp.IntDiv else "DOUBLE"
         left, right = cast(left, target), cast(right, target)
@@ -67,9 +68,9 @@ def arithmetic(typed: Typed, operator: type[exp.Expression], left: Sql, right: S
         sql = f"({left.code} {OPERATORS[operator]} {right.code})"
         if operator is exp.Div and left.family != "double":
             sql = _decimal_division(left, right)
-        if operator in (exp.Div, exp.IntDiv, exp.Mod):
-            missing = "NULL" if safe else fail("division by zero")
-            sql = f"(CASE WHEN {right.code} = 0 THEN {missing} ELSE {sql} END)"
+        if may_fail:
+            zero = "NULL" if safe else f"(CASE WHEN {left.code} IS NOT NULL THEN {fail('division by zero')} END)"
+            sql = f"(CASE WHEN {right.code} = 0 THEN {zero} ELSE {sql} END)"
         return f"TRY({sql})" if safe else sql
 
     # Find the type with short operands: typing the whole expression would take quadratic time for long sums.
