@@ -17,7 +17,7 @@ import pytest
 
 import trilake
 from tests.delta.iceberg.test_sync import COLUMNS, NESTED, UNIFORM, opened, sorted_rows
-from trilake.delta.iceberg.newest import newest_metadata
+from trilake.delta.iceberg.newest_metadata import newest_metadata
 from trilake.storage import open_store
 
 PYTHON = os.environ.get("TRILAKE_DUCKDB", "")

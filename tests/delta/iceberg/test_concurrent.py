@@ -17,7 +17,7 @@ from trilake.delta.commit.transaction import CommitEvent, CommitPlan, commit
 from trilake.delta.iceberg import sync as syncing
 from trilake.delta.iceberg.avro import File
 from trilake.delta.iceberg.manifests import live_files
-from trilake.delta.iceberg.newest import HINT, metadata_location, newest_metadata
+from trilake.delta.iceberg.newest_metadata import HINT, metadata_location, newest_metadata
 from trilake.delta.iceberg.sync import sync
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine

@@ -13,7 +13,7 @@ from tests.delta.iceberg.test_concurrent import UNIFORM, append
 from tests.fault_store import FaultStore
 from trilake.delta.iceberg import sync as syncing
 from trilake.delta.iceberg.avro import File
-from trilake.delta.iceberg.newest import HINT, metadata_key, metadata_location, newest_metadata
+from trilake.delta.iceberg.newest_metadata import HINT, metadata_key, metadata_location, newest_metadata
 from trilake.errors import StorageError
 from trilake.storage import Store, open_store
 

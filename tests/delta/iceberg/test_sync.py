@@ -26,7 +26,7 @@ from pyiceberg.utils.config import Config
 import trilake
 from tests.delta.tables import opened
 from trilake.delta import standard
-from trilake.delta.iceberg.newest import newest_metadata
+from trilake.delta.iceberg.newest_metadata import newest_metadata
 from trilake.delta.iceberg.sync import sync
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine

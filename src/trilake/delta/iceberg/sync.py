@@ -39,7 +39,7 @@ from trilake.delta.iceberg.data_files import (
     partitions,
 )
 from trilake.delta.iceberg.manifests import Block, ManifestWriter, UnknownFileError
-from trilake.delta.iceberg.newest import (
+from trilake.delta.iceberg.newest_metadata import (
     FOLDER,
     HINT,
     METADATA_KEY,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from trilake.common.extras import load
 from trilake.delta.commit.row_tracking import ENABLED, high_water_mark, supported
-from trilake.delta.iceberg.newest import VERSION, Newest, metadata_key, metadata_location, newest_metadata
+from trilake.delta.iceberg.newest_metadata import VERSION, Newest, metadata_key, metadata_location, newest_metadata
 from trilake.delta.log.segment import may_name_sidecars
 from trilake.delta.log.snapshot import one_spelling
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID
