@@ -116,7 +116,7 @@ class ArrowDeltaTable(Table):
         >>> len(trilake.open("memory://doc-snapshot-for").snapshot_for(None).adds)
         1
         """
-        from trilake.delta.scan.narrowed import snapshot_for
+        from trilake.delta.scan.large_tables import snapshot_for
 
         return snapshot_for(self.log, self._opened, filter, lambda _: self.snapshot)
 
@@ -207,7 +207,7 @@ class ArrowDeltaTable(Table):
 
     def count(self, filter: FilterLike | None = None) -> int:
         """The number of rows; from statistics only, unless the filter needs rows."""
-        from trilake.delta.scan.narrowed import row_count
+        from trilake.delta.scan.large_tables import row_count
         from trilake.delta.scan.read import read_tasks
         from trilake.delta.scan.scan import stated_rows
         from trilake.delta.scan.statistics import record_counts

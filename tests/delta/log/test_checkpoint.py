@@ -21,7 +21,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, commit_key
 from trilake.delta.log.snapshot import PendingSnapshot
-from trilake.delta.scan.narrowed import narrowed, row_count
+from trilake.delta.scan.large_tables import narrowed, row_count
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError

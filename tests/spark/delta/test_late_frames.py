@@ -224,7 +224,7 @@ def test_count_of_all_rows_lists_no_files(
         assert frame.count() == 61
     assert not listed()
     monkeypatch.setattr(
-        "trilake.delta.scan.narrowed.record_counts", lambda adds, _: pa.nulls(adds.num_rows, pa.int64())
+        "trilake.delta.scan.large_tables.record_counts", lambda adds, _: pa.nulls(adds.num_rows, pa.int64())
     )
     assert frame.count() == 61
     assert listed() == [7]

@@ -20,7 +20,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedScan, ChangeFeedTask, plan_changes
-from trilake.delta.scan.narrowed import snapshot_for
+from trilake.delta.scan.large_tables import snapshot_for
 from trilake.delta.scan.scan import FileTask, ReadPlan, parse_table_filter, plan_scan, read_plan, read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError, stating

@@ -31,7 +31,7 @@ from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import nested_fields
-from trilake.delta.scan.narrowed import narrowed_by_jobs, outline, row_count, snapshot_for, with_files
+from trilake.delta.scan.large_tables import narrowed_by_jobs, outline, row_count, snapshot_for, with_files
 from trilake.delta.scan.scan import Scan, plan_scan, read_schema, skip_files
 from trilake.delta.scan.statistics import is_float, record_counts
 from trilake.delta.table import ArrowDeltaTable

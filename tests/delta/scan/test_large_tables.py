@@ -20,7 +20,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
-from trilake.delta.scan.narrowed import narrowed, narrowed_by_jobs, outline
+from trilake.delta.scan.large_tables import narrowed, narrowed_by_jobs, outline
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptLogError, FilterError, InvalidArgumentError
@@ -87,7 +87,7 @@ def test_filter_never_loads_the_whole_file_list(all_are_large: None, monkeypatch
 
 
 def test_tasks_find_the_same_files(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trilake.delta.scan.narrowed.SHARE_BYTES", 2000)
+    monkeypatch.setattr("trilake.delta.scan.large_tables.SHARE_BYTES", 2000)
     table = trilake.open(_table("tasks"))
     pending = table.opened
     assert isinstance(pending, PendingSnapshot)
