@@ -38,7 +38,7 @@ from obstore.exceptions import (
     UnknownConfigurationKeyError,
 )
 
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.errors import (
     InvalidArgumentError,
     ObjectExistsError,
@@ -112,7 +112,7 @@ class Clients:
     """
 
     def __init__(self) -> None:
-        self._clients = Recent(_MAX_CLIENTS, _MAX_CLIENTS)
+        self._clients = LruCache(_MAX_CLIENTS, _MAX_CLIENTS)
 
     def get(
         self, scheme: str, url: str, config: StoreConfig, environment: Mapping[str, str], make: Callable[[], Any]

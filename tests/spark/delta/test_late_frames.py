@@ -19,7 +19,7 @@ import trilake
 from tests.conftest import SOAK
 from tests.spark.native_files import settings
 from trilake import DeltaTable
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
@@ -245,7 +245,7 @@ def test_frame_follows_its_table(spark: SparkSession, path: str, large: None) ->
 def test_cached_lists_are_small_except_the_newest(
     spark: SparkSession, path: str, large: None, listed: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(late_scan, "_lists", Recent(64, 3, least=1))
+    monkeypatch.setattr(late_scan, "_lists", LruCache(64, 3, least=1))
     frame = spark.read.format("delta").load(path)
     for condition, count in (("id < 5", 5), ("id < 15", 15), ("id < 5", 5), ("true", 60), ("true", 60), ("id < 5", 5)):
         assert len(frame.where(condition).select("id").collect()) == count

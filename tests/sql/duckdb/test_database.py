@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr.terms.engine import open_database
 from trilake.sql.duckdb import database
@@ -58,7 +58,7 @@ def test_rows_are_sent_once_after_falling_back_to_the_scan(tmp_path: Path, monke
         return f"SELECT CASE WHEN n > 0 THEN error('no rows')::BIGINT END AS n FROM ({original(db, paths, schema)})"
 
     monkeypatch.setattr(f"{database.__name__}.parquet_relation", wrong)
-    monkeypatch.setattr(database, "_file_queries", Recent(1, 1))
+    monkeypatch.setattr(database, "_file_queries", LruCache(1, 1))
     assert pa.Table.from_batches(_batches(place, "SELECT n FROM t"))["n"].to_pylist() == [1, 2, 3]
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError, TokenError
 
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.sql.dialect import (
     IN_BACKQUOTES,
@@ -62,7 +62,7 @@ MAX_OPAQUE = 2_000
 #: Recursion limit and stack bytes for deeply nested filters.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 #: Recent conditions that do not depend on the time, with their schemas, as parsing takes longer than a small scan.
-_RECENT = Recent(256, 1 << 16)
+_PARSED = LruCache(256, 1 << 16)
 
 Built = TypeVar("Built")
 
@@ -81,13 +81,13 @@ def parse_sql(
     the cache compares it by ``id``.  Raises :class:`FilterError`.
     """
     key = sql, case_sensitive, id(functions)
-    recent: tuple[pa.Schema, tuple[Conjunct, ...]] | None = _RECENT.get(key)
+    recent: tuple[pa.Schema, tuple[Conjunct, ...]] | None = _PARSED.get(key)
     if recent is not None and recent[0].equals(schema, check_metadata=True):
         return recent[1]
     translator = Translator(schema, case_sensitive=case_sensitive, now=now, functions=functions)
     parsed = _parsed(sql, translator)
     if not translator.timed:
-        _RECENT.put(key, (schema, parsed), len(sql))
+        _PARSED.put(key, (schema, parsed), len(sql))
     return parsed
 
 

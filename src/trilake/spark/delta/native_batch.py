@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.delta.stream.offset import StreamOffset
@@ -74,7 +74,7 @@ _READERS = 16
 #: The limit on streams whose position in the log is cached.
 _MOST_STREAMS = 16
 
-_streams = Recent(_MOST_STREAMS, _MOST_STREAMS)
+_streams = LruCache(_MOST_STREAMS, _MOST_STREAMS)
 
 
 class _NotNativelyReadable(Exception):

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.errors import TrilakeError
 from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, base_frame, manifest, sound_sizes
@@ -61,7 +61,7 @@ class ListedFiles(NamedTuple):
     files: int
 
 
-_lists = Recent(_MOST_LISTS, _MOST_FILES, least=1)
+_lists = LruCache(_MOST_LISTS, _MOST_FILES, least=1)
 _MISSING = object()
 _numbers = count(1)
 #: Lists the files that may have rows for which all conditions (SQL strings) are true; ``None`` if there are none.

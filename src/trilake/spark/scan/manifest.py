@@ -28,7 +28,7 @@ from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.errors import TrilakeError
 from trilake.expr.terms import engine
 from trilake.spark.session.compat import is_connect, parse_release
@@ -199,7 +199,7 @@ def sound_sizes(paths: pa.ChunkedArray, sizes: pa.ChunkedArray) -> pa.ChunkedArr
 _MOST_FRAMES = 16
 _MOST_BYTES = 64 << 20
 #: Values by session and key; a session's ID may be that of an earlier one.
-_recent = Recent(_MOST_FRAMES, _MOST_BYTES)
+_recent = LruCache(_MOST_FRAMES, _MOST_BYTES)
 
 
 def cached_value(spark: SparkSession, key: bytes) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import duckdb
 import pyarrow as pa
 
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.common.text import double_quoted
 from trilake.errors import TrilakeError
 from trilake.expr.terms.engine import never_destroyed, new_connection, open_database
@@ -231,7 +231,7 @@ def _files(sources: Sources) -> _Files:
 
 
 #: Queries over Parquet files: building one opens each file to check its columns.
-_file_queries = Recent(_MOST_FILE_QUERIES, _MOST_FILE_QUERIES)
+_file_queries = LruCache(_MOST_FILE_QUERIES, _MOST_FILE_QUERIES)
 
 
 def _file_query(db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:

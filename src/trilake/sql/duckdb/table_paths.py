@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trilake.common.lru_cache import LruCache
 from trilake.common.option_values import Travel, split_travel
-from trilake.common.recent import Recent
 from trilake.common.text import quote_name, quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -36,7 +36,7 @@ class SnapshotCache:
     """The newest known version of each table, by URI and storage options."""
 
     def __init__(self) -> None:
-        self.versions = Recent(_MOST, _MOST)
+        self.versions = LruCache(_MOST, _MOST)
 
     def open(self, path: str, options: Mapping[str, str]) -> ArrowDeltaTable:
         store = open_store(path, dict(options))

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.common.recent import Recent
+from trilake.common.lru_cache import LruCache
 from trilake.spark.scan.planning.table_reads import TableReads
 from trilake.spark.session.bypass import bypass
 from trilake.spark.session.compat import is_connect
@@ -147,7 +147,7 @@ class PlannedFiles(FileIndex):
         super().__init__(spark, files.root, files.size, sample, files.reads)
         self._files = files
         self._all: Any = None
-        self._lists = Recent(_MOST_LISTS, _MOST_LISTS)
+        self._lists = LruCache(_MOST_LISTS, _MOST_LISTS)
 
     def _listed(self, conditions: tuple[str, ...]) -> Any:
         if not conditions:

@@ -1,4 +1,4 @@
-"""``Recent``: an LRU cache."""
+"""``LruCache``: a cache that drops the values that were used least recently."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import OrderedDict
 from typing import Any
 
 
-class Recent:
-    """An LRU cache of at most ``count`` values and a total ``size``; the ``least`` newest always stay."""
+class LruCache:
+    """A cache of at most ``count`` values and a total ``size``; the ``least`` newest always stay."""
 
     def __init__(self, count: int, size: int, *, least: int = 0) -> None:
         self._count, self._size, self._least, self._lock = count, size, least, threading.Lock()
