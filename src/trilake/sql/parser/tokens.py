@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     | (?P<comment>/\*)
     | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
     | (?P<hex>[xX](?:'[^']*'|"[^"]*"))
-    | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+    | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
     | (?P<quoted>`(?:[^`]|``)*`)
     | (?P<number>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[DFL])?(?!\w)
                 |\d+[eE][+-]?\d+(?:BD|[DFL])?(?!\w)|\d+(?:BD|[LSYDF])?(?!\w))
@@ -156,24 +156,27 @@ def depths(tokens: Sequence[Token]) -> list[int]:
 
 
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))|''|[\"]{2}", re.DOTALL)
 
 
 def unquoted(token: Token) -> str:
     r"""The value of a string literal.
 
-    >>> print(unquoted(tokenize(r"'it\'s'")[0]), unquoted(tokenize(r"r'a\n'")[0]))
-    it's a\n
+    >>> print(unquoted(tokenize(r"'it\'s'")[0]), unquoted(tokenize("'it''s'")[0]), unquoted(tokenize(r"r'a\n'")[0]))
+    it's it's a\n
     """
     if token.text[0] in "rR":
         return token.text[2:-1]
     if token.text[0] == "$":
         tag = token.text.index("$", 1) + 1
         return token.text[tag:-tag]
-    return _ESCAPED.sub(_unescape, token.text[1:-1])
+    quote = token.text[0]
+    return _ESCAPED.sub(lambda match: _unescape(match, quote), token.text[1:-1])
 
 
-def _unescape(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str], quote: str) -> str:
+    if match[0] in ("''", '""'):
+        return quote if match[0][0] == quote else match[0]
     if code := match[1] or match[2]:
         return chr(int(code, 16))
     return chr(int(match[3], 8)) if match[3] else _ESCAPES.get(match[4], match[4])

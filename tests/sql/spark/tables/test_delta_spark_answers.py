@@ -187,6 +187,22 @@ def test_new_name_needs_the_comments_of_the_table(sql: SparkSession, tmp_path: P
     sql.sql("DROP TABLE commented")
 
 
+def test_doubled_quotes_in_strings(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql(
+        f"CREATE TABLE quotes (id INT COMMENT 'it''s', v INT COMMENT \"d\"\"q ''\") USING delta COMMENT 'a' 'b''c'"
+        f" LOCATION '{tmp_path}/it''s' TBLPROPERTIES ('k''ey' = 'v''al')"
+    )
+    try:
+        assert (tmp_path / "it's" / "_delta_log").is_dir()
+        assert [row.comment for row in sql.sql("DESCRIBE quotes").collect()] == ["it's", "d\"q ''"]
+        detail = sql.sql(f"DESCRIBE DETAIL '{tmp_path}/it''s'").collect()[0]
+        assert (detail.description, detail.properties) == ("ab'c", {"k'ey": "v'al"})
+        sql.sql("COMMENT ON TABLE quotes IS 'that''s'")
+        assert sql.sql("DESCRIBE DETAIL quotes").collect()[0].description == "that's"
+    finally:
+        sql.sql("DROP TABLE quotes")
+
+
 HIVE = """
 import sys
 import trilake
