@@ -167,7 +167,7 @@ class IndicesBuilder:
                 f"num_partitions must be from 1 to {rows} (the number of rows), got {partitions}"
             )
         vectors = self._sample(partitions * _rate(sample_rate), fragment_ids)
-        how: dict[str, Any] = {"metric": metric, "iterations": max_iters, "modern": self._modern}
+        how: dict[str, Any] = {"metric": metric, "iterations": max_iters, "legacy": self._legacy}
         learned = ivf_pq.train_centroids(vectors, partitions, np.random.default_rng(0), **how)
         return IvfModel(pa.FixedSizeListArray.from_arrays(pa.array(learned.reshape(-1)), self.dimension), metric)
 
@@ -198,7 +198,7 @@ class IndicesBuilder:
         vector_indices.check_bits(self.dataset.snapshot, pieces, num_bits)
         vectors = self._sample(_rate(sample_rate) << num_bits, fragment_ids)
         centroids = vectors_of(ivf_model.centroids, self.dimension)
-        residuals = ivf_pq.sample_residuals(vectors, centroids, ivf_model.distance_type, modern=self._modern)
+        residuals = ivf_pq.sample_residuals(vectors, centroids, ivf_model.distance_type, legacy=self._legacy)
         words = ivf_pq.train_words(residuals, pieces, np.random.default_rng(0), iterations=max_iters, bits=num_bits)
         codebook = pa.FixedSizeListArray.from_arrays(pa.array(words.reshape(-1)), self.dimension)
         return PqModel(pieces, codebook, num_bits)
@@ -293,8 +293,8 @@ class IndicesBuilder:
         self.dataset.moved(index_segments.commit(snapshot, name, self.column, [index]))
 
     @property
-    def _modern(self) -> bool:
-        return vector_indices.is_modern(self.dataset.snapshot)
+    def _legacy(self) -> bool:
+        return vector_indices.is_legacy(self.dataset.snapshot)
 
     def _model(self, ivf: IvfModel, pq: PqModel) -> vector_indices.AnyModel:
         plan = vector_indices.plan_index(
@@ -307,7 +307,7 @@ class IndicesBuilder:
             num_bits=pq.num_bits,
         )
         none = np.empty((0, self.dimension), np.float32)
-        return vector_indices.learned(plan, none, np.random.default_rng(0), modern=self._modern)
+        return vector_indices.learned(plan, none, np.random.default_rng(0), legacy=self._legacy)
 
     def _pieces(self, pieces: int | None) -> int:
         if pieces is None:

@@ -16,10 +16,10 @@ def train(
     *,
     metric: str = "l2",
     iterations: int = 20,
-    modern: bool = False,
+    legacy: bool = True,
 ) -> ivf_pq.Model:
     rng = np.random.default_rng(seed)
     ivf_pq.check(metric, vectors.shape[1], pieces)
-    centroids = ivf_pq.train_centroids(vectors, partitions, rng, metric=metric, iterations=iterations, modern=modern)
-    residuals = ivf_pq.sample_residuals(vectors, centroids, metric, modern=modern)
-    return ivf_pq.Model(metric, centroids, ivf_pq.train_words(residuals, pieces, rng, iterations=iterations), modern)
+    centroids = ivf_pq.train_centroids(vectors, partitions, rng, metric=metric, iterations=iterations, legacy=legacy)
+    residuals = ivf_pq.sample_residuals(vectors, centroids, metric, legacy=legacy)
+    return ivf_pq.Model(metric, centroids, ivf_pq.train_words(residuals, pieces, rng, iterations=iterations), legacy)

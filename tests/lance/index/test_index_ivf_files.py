@@ -38,8 +38,8 @@ def column(values: Floats) -> pa.FixedSizeListArray:
 
 def build(metric: str, bits: int = 8) -> tuple[VectorIndex, Floats, MemoryStore]:
     data, store = vectors(600), MemoryStore("memory://ivf-files")
-    model = train(data, 3, 4, 1, metric=metric, iterations=5, modern=True)
-    model = ivf_pq.Model(metric, model.centroids, model.words[:, : 1 << bits], modern=True)
+    model = train(data, 3, 4, 1, metric=metric, iterations=5, legacy=False)
+    model = ivf_pq.Model(metric, model.centroids, model.words[:, : 1 << bits], legacy=False)
     partition, codes = ivf_pq.encode(model, data)
     rows = ivf_pq.by_partition(model, partition, codes, np.arange(600, dtype=np.uint64))
     files = dict(ivf_files.write_index(store, "i", model, rows, STABLE))

@@ -258,8 +258,8 @@ def trained(snapshot: Snapshot, column: str, name: str, kind: ScalarKind) -> Ind
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.cast(values.type.storage_type)
     uuid = UUID(snapshot.runtime.new_id())
-    modern = kind.name != "BTREE" or not snapshot.manifest.storage_version.is_legacy
-    version = file_version(snapshot, modern=modern)
+    legacy = kind.name == "BTREE" and snapshot.manifest.storage_version.is_legacy
+    version = file_version(snapshot, legacy=legacy)
     of = pa.table({"values": values, kind.place: rows.column(kind.place)})
     files = kind.train(snapshot.store, f"_indices/{uuid}", of, version)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
@@ -309,10 +309,10 @@ def _indexable(snapshot: Snapshot, column: str, index: ScalarKind) -> Field:
     return field
 
 
-def file_version(snapshot: Snapshot, *, modern: bool) -> StorageVersion:
+def file_version(snapshot: Snapshot, *, legacy: bool) -> StorageVersion:
     """Return the version for new files of an index."""
     newest = snapshot.manifest.storage_version
-    return LEGACY if not modern else STABLE if newest.is_legacy else newest
+    return LEGACY if legacy else STABLE if newest.is_legacy else newest
 
 
 def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, int], ...]) -> IndexMetadata:
@@ -374,7 +374,7 @@ def _write_moved(snapshot: Snapshot, index: IndexMetadata, folder: str, move: Mo
         ids, keep = move(rows["row_ids"].to_numpy())
         rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
         # Keep the file version of the index, as some versions cannot store nulls.
-        kind.train(snapshot.store, folder, rows, file_version(snapshot, modern=scalar.has_nulls))
+        kind.train(snapshot.store, folder, rows, file_version(snapshot, legacy=not scalar.has_nulls))
         return kind.details
     if vector is not None and vector.kind == vector.model.kind:
         write_index_files(
@@ -382,7 +382,7 @@ def _write_moved(snapshot: Snapshot, index: IndexMetadata, folder: str, move: Mo
             folder,
             vector.model,
             vector.moved(move),
-            file_version(snapshot, modern=vector.model.modern),
+            file_version(snapshot, legacy=vector.model.legacy),
             name=index.name,
             column=snapshot.manifest.schema.names_of(index.fields)[0],
             dataset_version=index.dataset_version,

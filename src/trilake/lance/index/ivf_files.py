@@ -121,7 +121,7 @@ def _model(
     numbers = type_code(ivf.centroids_tensor)
     if words is None:
         return VectorModel(metric, centroids, limits, numbers=numbers), None
-    return Model(metric, centroids, words, modern=True, numbers=numbers), bits
+    return Model(metric, centroids, words, legacy=False, numbers=numbers), bits
 
 
 def _json(file: V2File, key: bytes) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Partitioned:
 
     metric: str
     centroids: Floats
-    modern: bool
+    legacy: bool
 
     @property
     def pieces(self) -> int:
@@ -74,16 +74,16 @@ class Partitioned:
     @property
     def has_residuals(self) -> bool:
         """Whether codes encode residuals instead of vectors."""
-        return not (self.modern and self.metric == "dot")
+        return self.legacy or self.metric != "dot"
 
     @property
     def partition_metric(self) -> str:
         """Metric for finding the partition of a prepared vector."""
-        return "l2" if self.modern and self.metric == "cosine" else self.metric
+        return "l2" if not self.legacy and self.metric == "cosine" else self.metric
 
     def prepared(self, vectors: Floats) -> Floats:
         """Normalize vectors if the metric requires it."""
-        return unit(vectors) if self.modern and self.metric == "cosine" else vectors
+        return unit(vectors) if not self.legacy and self.metric == "cosine" else vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +94,15 @@ class Model(Partitioned):
     ----------
     centroids: shape (partitions, dimension).
     words: codebook of shape (sub-vectors, 256, dimension / sub-vectors); 16 entries for codes of 4 bits.
-    modern: whether the index has files of version 2.x.  There ``cosine`` vectors are normalized and compared by L2, and
-        ``dot`` codes encode vectors, not residuals.
+    legacy: whether the index has files of the legacy format.  In 2.x, ``cosine`` vectors are normalized and compared by
+        L2, and ``dot`` codes encode vectors, not residuals.
     numbers: numpy type code of the column's values, which the files also use.
     """
 
     metric: str
     centroids: Floats
     words: Floats
-    modern: bool = False
+    legacy: bool = True
     numbers: str = "f4"
 
     @property
@@ -138,7 +138,7 @@ class VectorModel(Partitioned):
     metric: str
     centroids: Floats
     bounds: tuple[float, float] | None = None
-    modern: bool = True
+    legacy: bool = False
     numbers: str = "f4"
 
     @property
@@ -293,7 +293,7 @@ def train_centroids(
     *,
     metric: str = "l2",
     iterations: int = 20,
-    modern: bool = False,
+    legacy: bool = True,
     sums: Callable[[Floats, Floats], Sums] | None = None,
 ) -> Floats:
     """Train the partition centroids, see :func:`kmeans` and :class:`Model`.
@@ -301,20 +301,20 @@ def train_centroids(
     In files of 2.x, vectors are normalized for training, except for ``l2``.  For ``dot`` the centroids are also
     normalized, because long centroids would attract most vectors.
     """
-    if not modern or metric == "l2":
+    if legacy or metric == "l2":
         return kmeans(vectors, partitions, rng, metric=metric, iterations=iterations, sums=sums)
     centroids = kmeans(unit(vectors), partitions, rng, iterations=iterations, sums=sums)
     return unit(centroids) if metric == "dot" else centroids
 
 
-def step_vectors(vectors: Floats, metric: str, *, modern: bool) -> tuple[Floats, str]:
+def step_vectors(vectors: Floats, metric: str, *, legacy: bool) -> tuple[Floats, str]:
     """Return the vectors and the metric for one distributed k-means step of :func:`train_centroids`."""
-    return (unit(vectors), "l2") if modern and metric != "l2" else (vectors, metric)
+    return (unit(vectors), "l2") if not legacy and metric != "l2" else (vectors, metric)
 
 
-def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, modern: bool) -> Floats:
+def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, legacy: bool) -> Floats:
     """Return the training data of the codebook."""
-    model = Model(metric, centroids, np.empty((0, 0, 0), np.float32), modern)
+    model = Model(metric, centroids, np.empty((0, 0, 0), np.float32), legacy)
     vectors = model.prepared(vectors)
     if not model.has_residuals:
         return vectors

@@ -91,12 +91,12 @@ class VectorIndex:
         sub: dict[str, Any] = {"index_type": self.kind.rpartition("_")[2], "metric_type": self.metric}
         if isinstance(self.model, Model):
             sub |= {"nbits": self.model.bits, "num_sub_vectors": len(self.model.words), "dimension": self.dimension}
-            sub |= {"transposed": True} if self.model.modern else {}
+            sub |= {} if self.model.legacy else {"transposed": True}
         else:
             sub["dim"] = self.dimension
             if self.model.bounds is not None:
                 sub |= {"num_bits": 8, "bounds": dict(zip(("start", "end"), self.model.bounds))}
-        if self.model.modern:
+        if not self.model.legacy:
             sizes = [{"size": int(n)} for n in self._rows.lengths]
             centroids = self.model.centroids.tolist()
             more = {"partitions": sizes, "centroids": centroids, "index_file_version": "V3"}

@@ -24,7 +24,7 @@ from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,
     encoded_rows,
-    is_modern,
+    is_legacy,
     plan_index,
     sample_part,
     sample_ranks,
@@ -112,13 +112,13 @@ def _model(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> iv
         large = plan.sample_size(snapshot.count()) * plan.size >= _LARGE
         centroids = _centroids_by_jobs(spark, snapshot, plan) if large else _centroids(snapshot, plan)
     words = plan.words if plan.words is not None else _words(spark, snapshot, plan, centroids)
-    return ivf_pq.Model(plan.metric, centroids, words, is_modern(snapshot), plan.numbers)
+    return ivf_pq.Model(plan.metric, centroids, words, is_legacy(snapshot), plan.numbers)
 
 
 def _centroids(snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
     vectors = plan.checked_sample(sample_part(snapshot, plan, sample_ranks(snapshot, plan)))
     rng = np.random.default_rng(plan.seed)
-    return ivf_pq.train_centroids(vectors, plan.partitions, rng, metric=plan.metric, modern=is_modern(snapshot))
+    return ivf_pq.train_centroids(vectors, plan.partitions, rng, metric=plan.metric, legacy=is_legacy(snapshot))
 
 
 def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
@@ -127,7 +127,7 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
     rng = np.random.default_rng(plan.seed)
     chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * plan.partitions), replace=False))
     first = plan.checked_sample(sample_part(snapshot, plan, chosen))
-    dataset, parts, modern = DatasetVersion.of(snapshot), _PARTS, is_modern(snapshot)
+    dataset, parts, legacy = DatasetVersion.of(snapshot), _PARTS, is_legacy(snapshot)
 
     def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
         def job(part: int) -> ivf_pq.Sums:
@@ -135,20 +135,20 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
             share = np.array_split(sample_ranks(current, plan), parts)[part]
             vectors = sample_part(current, plan, share)
             vectors = vectors[np.isfinite(vectors).all(axis=1)]
-            vectors, metric = ivf_pq.step_vectors(vectors, plan.metric, modern=modern)
+            vectors, metric = ivf_pq.step_vectors(vectors, plan.metric, legacy=legacy)
             return ivf_pq.kmeans_sums(vectors, centroids, metric)
 
         partial_sums = run_tasks(spark, range(parts), job)
         return np.sum([s for s, _ in partial_sums], axis=0), np.sum([counts for _, counts in partial_sums], axis=0)
 
     return ivf_pq.train_centroids(
-        first, plan.partitions, rng, metric=plan.metric, iterations=_STEPS, modern=modern, sums=sums
+        first, plan.partitions, rng, metric=plan.metric, iterations=_STEPS, legacy=legacy, sums=sums
     )
 
 
 def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centroids: Floats) -> Floats:
     """The code words of all pieces; a task computes some pieces."""
-    dataset, modern = DatasetVersion.of(snapshot), is_modern(snapshot)
+    dataset, legacy = DatasetVersion.of(snapshot), is_legacy(snapshot)
     # A code word needs no more vectors than a partition does, for any number of partitions.
     most = 256 * ivf_pq.WORDS
     groups = [part.tolist() for part in np.array_split(np.arange(plan.pieces), min(plan.pieces, 8))]
@@ -158,7 +158,7 @@ def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centr
         ranks = sample_ranks(current, plan)
         ranks = ranks[:: max(1, len(ranks) // most)]
         vectors = plan.checked_sample(sample_part(current, plan, ranks), least=1)
-        residuals = ivf_pq.sample_residuals(vectors, centroids, plan.metric, modern=modern)
+        residuals = ivf_pq.sample_residuals(vectors, centroids, plan.metric, legacy=legacy)
         return [ivf_pq.piece_words(residuals, plan.pieces, m, np.random.default_rng([plan.seed, m])) for m in numbers]
 
     return np.stack([words for part in run_tasks(spark, groups, job) for words in part])
