@@ -192,3 +192,30 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     ('1 file', '2 files', '0 indices')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))|''|[\"]{2}", re.DOTALL)
+
+
+def string_value(literal: str) -> str:
+    r"""The value of a string literal of Spark's SQL.
+
+    >>> print(string_value(r"'it\'s'"), string_value("'it''s'"), string_value(r"r'a\n'"))
+    it's it's a\n
+    """
+    if literal[0] in "rR":
+        return literal[2:-1]
+    if literal[0] == "$":
+        tag = literal.index("$", 1) + 1
+        return literal[tag:-tag]
+    quote = literal[0]
+    return _ESCAPED.sub(lambda match: _unescape(match, quote), literal[1:-1])
+
+
+def _unescape(match: re.Match[str], quote: str) -> str:
+    if match[0] in ("''", '""'):
+        return quote if match[0][0] == quote else match[0]
+    if code := match[1] or match[2]:
+        return chr(int(code, 16))
+    return chr(int(match[3], 8)) if match[3] else _ESCAPES.get(match[4], match[4])

@@ -104,3 +104,20 @@ types: st.SearchStrategy[DataType] = st.recursive(
 @given(types)
 def test_every_type_round_trips_through_sql(kind: DataType) -> None:
     assert parse_sql_type(sql_type(kind))[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("literal", "comment"),
+    [
+        ("'it''s'", "it's"),
+        ('"d""q \'\'"', "d\"q ''"),
+        (r"'a\nb\'c'", "a\nb'c"),
+        ("'a' \"b\"", "ab"),
+        (r"r'\n'", r"\n"),
+        ("'x > y, z)'", "x > y, z)"),
+    ],
+)
+def test_comment_of_a_field_is_a_string_of_spark(literal: str, comment: str) -> None:
+    type_ = parse_sql_type(f"STRUCT<a: INT COMMENT {literal}, b: STRING>")[0]
+    assert isinstance(type_, StructType)
+    assert [f.metadata for f in type_.fields] == [{"comment": comment}, {}]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trilake.common.text import string_value
 from trilake.delta.protocol.arrow_types import name_of_srid
 from trilake.delta.protocol.char_varchar import TYPE_STRING, Length, length_rule
 from trilake.delta.protocol.primitives import PRIMITIVES
@@ -30,7 +31,8 @@ from trilake.delta.protocol.schema import (
 )
 from trilake.errors import InvalidArgumentError, TrilakeError
 
-_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.|'')*')|([A-Za-z_0-9]+)|([<>(),:]))")
+_STRING = r"""[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|\"\")*\""""
+_TOKEN = re.compile(rf"\s*(?:(`(?:[^`]|``)*`)|({_STRING})|([A-Za-z_0-9]+)|([<>(),:]))", re.DOTALL)
 _ALIASES = {alias: name for name, row in PRIMITIVES.items() for alias in (row.sql, *row.aliases)}
 #: The binary collation, which all strings in a table have.
 BY_BYTES = "UTF8_BINARY"
@@ -155,10 +157,12 @@ class _Parser:
             nullable = False
         if self._peek() == "comment":
             self.at += 1
-            if not self._peek().startswith("'"):
+            first = self.at
+            while re.fullmatch(_STRING, self.tokens[self.at] if self.at < len(self.tokens) else "", re.DOTALL):
+                self.at += 1
+            if first == self.at:
                 raise self._wrong("a comment in quotes")
-            metadata["comment"] = re.sub(r"\\(.)|''", lambda m: m[1] or "'", self.tokens[self.at][1:-1])
-            self.at += 1
+            metadata["comment"] = "".join(map(string_value, self.tokens[first : self.at]))
         return StructField(name, kind, nullable, metadata)
 
     def _raw_parameters(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trilake.common.spark_options import has_no_effect, warn_ignored
+from trilake.common.text import string_value
 from trilake.delta.commands.write.create import CreateMode, TableDescription, stated_checks
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.clustering import clustering_columns
@@ -28,7 +29,6 @@ from trilake.errors import (
 from trilake.sql.parser.changes import QUERY_WORDS, is_query
 from trilake.sql.parser.cursor import Cursor, items
 from trilake.sql.parser.expressions import split_names
-from trilake.sql.parser.tokens import unquoted
 from trilake.storage import open_store
 from trilake.table.registry import DEFAULT, has_log
 
@@ -118,7 +118,7 @@ def _clone(cursor: Cursor) -> dict[str, object]:
     cursor.accept("DEEP")
     cursor.expect("CLONE")
     is_path = cursor.token is not None and cursor.token.kind == "string"
-    source = (DEFAULT, unquoted(cursor.take())) if is_path else cursor.name()
+    source = (DEFAULT, string_value(cursor.take().text)) if is_path else cursor.name()
     travel = None
     cursor.accept("FOR")
     for word in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME"):
@@ -344,7 +344,7 @@ def property_key(cursor: Cursor) -> str:
     """Parse a property's name: a string, or parts with dots."""
     token = cursor.token
     if token is not None and token.kind == "string":
-        return unquoted(cursor.take())
+        return string_value(cursor.take().text)
     parts = [cursor.part()]
     while cursor.accept_symbol("."):
         parts.append(cursor.part())

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
+from trilake.common.text import string_value
 from trilake.errors import InvalidArgumentError
 from trilake.sql.parser.edits import line_and_position, marked
-from trilake.sql.parser.tokens import Token, tokenize, unquoted
+from trilake.sql.parser.tokens import Token, tokenize
 
 #: Type suffixes of number literals, such as ``1L`` and ``1.5BD``.
 _TYPE_LETTERS = re.compile(r"(?:BD|[LSYDF])$", re.IGNORECASE)
@@ -135,7 +136,7 @@ class Cursor:
         first = self.at
         out = ""
         while self.token is not None and self.token.kind == "string":
-            out += unquoted(self.take())
+            out += string_value(self.take().text)
         return out if self.at > first else self.fail()
 
     def number(self) -> str:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trilake.common.text import string_value
 from trilake.sql.parser.cursor import Cursor, items
-from trilake.sql.parser.tokens import unquoted
 
 Name = tuple[str, ...]
 
@@ -125,7 +125,7 @@ def parse_maintenance(cursor: Cursor) -> Maintenance | None:
 
 def _table(cursor: Cursor) -> Name:
     is_path = cursor.token is not None and cursor.token.kind == "string"
-    return (unquoted(cursor.take()),) if is_path else cursor.name()
+    return (string_value(cursor.take().text),) if is_path else cursor.name()
 
 
 def _optimize(cursor: Cursor) -> Optimize:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from trilake.common.text import string_value
 from trilake.sql.parser.cursor import Cursor
-from trilake.sql.parser.tokens import unquoted
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _handler(cursor: Cursor) -> Handler:
             not_found = True
         elif cursor.accept("SQLSTATE"):
             cursor.accept("VALUE")
-            states.append(unquoted(cursor.take()))
+            states.append(string_value(cursor.take().text))
         else:
             names.append(".".join(cursor.name()).upper())
         if not cursor.accept_symbol(","):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from trilake.common.text import quote_name
+from trilake.common.text import quote_name, string_value
 from trilake.sql.parser.paths import as_path
 
 Kind = Literal["word", "quoted", "string", "number", "marker", "symbol"]
@@ -137,7 +137,7 @@ def path_tokens(sql: str) -> list[Token]:
     for at in range(1, len(tokens)):
         token, before = tokens[at], tokens[at - 1]
         if token.kind == "string" and (before.upper in _BEFORE_TABLE or before.text == "."):
-            tokens[at] = token._replace(kind="quoted", text=quote_name(as_path(unquoted(token))))
+            tokens[at] = token._replace(kind="quoted", text=quote_name(as_path(string_value(token.text))))
     return tokens
 
 
@@ -153,33 +153,6 @@ def depths(tokens: Sequence[Token]) -> list[int]:
         out.append(depth)
         depth += t.symbol in ("(", "[")
     return out
-
-
-_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))|''|[\"]{2}", re.DOTALL)
-
-
-def unquoted(token: Token) -> str:
-    r"""The value of a string literal.
-
-    >>> print(unquoted(tokenize(r"'it\'s'")[0]), unquoted(tokenize("'it''s'")[0]), unquoted(tokenize(r"r'a\n'")[0]))
-    it's it's a\n
-    """
-    if token.text[0] in "rR":
-        return token.text[2:-1]
-    if token.text[0] == "$":
-        tag = token.text.index("$", 1) + 1
-        return token.text[tag:-tag]
-    quote = token.text[0]
-    return _ESCAPED.sub(lambda match: _unescape(match, quote), token.text[1:-1])
-
-
-def _unescape(match: re.Match[str], quote: str) -> str:
-    if match[0] in ("''", '""'):
-        return quote if match[0][0] == quote else match[0]
-    if code := match[1] or match[2]:
-        return chr(int(code, 16))
-    return chr(int(match[3], 8)) if match[3] else _ESCAPES.get(match[4], match[4])
 
 
 #: Words that may follow a relation and are not its alias.
