@@ -66,7 +66,7 @@ def parse_sql_type(sql: str) -> tuple[DataType, dict[str, Any]]:
         if isinstance(e, InvalidArgumentError):
             raise
         message = e.message if repr(sql) in e.message else f"cannot parse the data type {sql!r}: {e.message}"
-        raise InvalidArgumentError(message, help=_EXAMPLES) from e
+        raise InvalidArgumentError(message, help=_EXAMPLES, **e.context) from e
     column = _extracted(StructField("", kind))
     return column.type, dict(column.metadata)
 
