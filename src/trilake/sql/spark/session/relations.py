@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -55,53 +56,200 @@ def localized(session: SqlSession, sql: str, args: Args = None, *, expression: b
         return Local(Edited.of(sql, ()))
     head = "SELECT " if expression else ""
     relations = relations_of(session, head + sql)
-    shift = len(head)
-    out = Local(Edited.of(sql, ()))
-    tokens = tokenize(sql)
-    edits: list[Edit] = []
-    for relation in relations:
-        edits += _edits(session, out, sql, tokens, relation, shift, args)
-    edits += _stars(session, out, tokens)
-    out.edited = Edited.of(sql, edits)
-    return out
+    rewriter = _Rewriter(session, sql, args, tokenize(sql), len(head), Local(Edited.of(sql, ())))
+    edits = [edit for relation in relations for edit in rewriter.edits(relation)]
+    rewriter.out.edited = Edited.of(sql, [*edits, *rewriter.stars()])
+    return rewriter.out
 
 
-def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
-    """The edits that exclude the DataFrames' column ``_metadata`` from ``*``: with ``EXCEPT`` or, before Spark 4, by
-    listing the other columns."""
-    if not out.with_metadata:
-        return []
-    by_name = parse_release(session.spark.version) < (4, 0)
-    around = _enclosures(tokens)
-    edits = []
-    for i, token in enumerate(tokens):
-        if (
-            token.text != "*"
-            or token.kind != "symbol"
-            or not i
-            or (i + 1 < len(tokens) and tokens[i + 1].upper == "EXCEPT" and not by_name)
-        ):
-            continue
-        before = tokens[i - 1]
-        relations = [r for r in out.with_metadata if around[r.at] == around[i] and r.at > i]
-        if before.text == "." and i > 1:
-            relations = [r for r in relations if r.alias.lower() == tokens[i - 2].name.lower()]
-        elif not (before.text == "," or before.upper in ("SELECT", "DISTINCT", "ALL")):
-            continue
-        elif relations and by_name and _joins(tokens, around, i):
-            raise UnsupportedSparkError(
-                f"Spark {session.spark.version} cannot exclude {_METADATA} from the * of several tables",
-                help="write the name of each table before a *, or name the columns, or use PySpark 4.0 or newer",
+@dataclass(frozen=True)
+class _Rewriter:
+    """Finds the edits for SQL that Spark's parser reads with ``shift`` more characters at its head."""
+
+    session: SqlSession
+    sql: str
+    args: Args
+    tokens: Sequence[Token]
+    shift: int
+    #: Gets the DataFrames under their private names.
+    out: Local
+
+    def edits(self, relation: jvm.Relation) -> list[Edit]:
+        """The edits for one table or table function."""
+        tokens = self.tokens
+        start = relation.start - self.shift
+        at = next((i for i, t in enumerate(tokens) if t.start >= start), len(tokens))
+        cursor = Cursor(self.sql, tokens, at)
+        if relation.function:
+            return self._function(cursor, relation)
+        # ``STREAM t`` and ``STREAM(t)`` do not begin with the name.
+        words = [t.upper or t.text for t in tokens[max(at - 2, 0) : at]]
+        streamed = cursor.accept("STREAM") or words[-1:] == ["STREAM"] or words == ["STREAM", "("]
+        while cursor.token is not None and not cursor.token.is_name:
+            cursor.at += 1
+        source = resolve(self.session, relation.parts)
+        if source is None:
+            return []
+        if streamed and isinstance(source, Target):
+            return self._streamed(source, cursor)
+        cursor.name()
+        if cursor.is_symbol("@"):
+            cursor.at += 2
+        version, ms = self._travel(cursor, relation)
+        end = tokens[cursor.at - 1].end
+        frame = following(lambda: frame_of_name(self.session, source, version, ms))
+        if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(source, Target):
+            columns = tuple(frame.columns)
+            frame = _with_metadata(frame)
+            if _METADATA in frame.columns:
+                self.out.with_metadata.append(WithMetadata(at, _alias_of(cursor) or relation.parts[-1], columns))
+        private = self._private(frame, self.sql[start:end])
+        edits = [Edit(start, end, private)]
+        if not relation.aliased and _may_have_alias(tokens, at):
+            pass_sample(cursor)
+            behind = tokens[cursor.at - 1].end
+            alias = quote_name(relation.parts[-1])
+            edits = (
+                [Edit(start, end, f"{private} AS {alias}")]
+                if behind == end
+                else [*edits, Edit(behind, behind, f" AS {alias}")]
             )
-        if relations and by_name:
-            columns = ", ".join(f"{quote_name(r.alias)}.{quote_name(c)}" for r in relations for c in r.columns)
-            # After ``t.`` the first column needs no qualifier.
-            start = len(quote_name(relations[0].alias)) + 1 if before.text == "." else 0
-            edits.append(Edit(token.start, token.end, columns[start:]))
-        elif relations:
-            hidden = ", ".join(f"{quote_name(r.alias)}.{_METADATA}" for r in relations)
-            edits.append(Edit(token.end, token.end, f" EXCEPT ({hidden})"))
-    return edits
+            edits += self._qualified(relation.parts, alias, at)
+        return edits
+
+    def _streamed(self, source: Target, cursor: Cursor) -> list[Edit]:
+        start = cursor.tokens[cursor.at].start
+        cursor.name()
+        end = cursor.tokens[cursor.at - 1].end
+        return [Edit(start, end, self._private(stream_of(self.session, source), self.sql[start:end]))]
+
+    def _private(self, frame: DataFrame, display_name: str) -> str:
+        name = self.session.private_name()
+        self.out.frames[name], self.out.names[name] = frame, display_name
+        return name
+
+    def _qualified(self, parts: tuple[str, ...], alias: str, relation_at: int) -> list[Edit]:
+        """Replace the table's full name before columns with its alias, as a private name has only one part."""
+        prefixes = {w for w in whole_names(self.session, parts) if len(w) > 1}
+        edits = []
+        for at, names, cursor in names_in(self.sql, self.tokens):
+            followed = cursor.is_symbol(".") and cursor.is_symbol("*", ahead=1)
+            for prefix in prefixes:
+                inside = len(names) > len(prefix) or (followed and len(names) == len(prefix))
+                if at != relation_at and inside and names[: len(prefix)] == prefix:
+                    last = at + 2 * (len(prefix) - 1)
+                    edits.append(Edit(self.tokens[at].start, self.tokens[last].end, alias))
+                    break
+        return edits
+
+    def _travel(self, cursor: Cursor, relation: jvm.Relation) -> tuple[int | None, int | None]:
+        """The version, or the time in ms, that follows a name."""
+        if relation.travel_end is None:
+            return None, None
+        end = relation.travel_end - self.shift
+        while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end and not cursor.is_word("OF"):
+            cursor.at += 1
+        if not cursor.is_word("OF"):  # ``t@v3``, which was skipped
+            spelled = cursor.tokens[cursor.at - 1].text
+            return (int(spelled[1:]), None) if spelled[:1] in "vV" else (None, moment_ms(self.session, f"'{spelled}'"))
+        kind = cursor.tokens[cursor.at - 2].upper
+        cursor.accept("OF")
+        start = cursor.tokens[cursor.at].start
+        while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end:
+            cursor.at += 1
+        spelled = cursor.sql[start:end]
+        if kind in ("VERSION", "SYSTEM_VERSION"):
+            return stated_version(self.session.value(spelled, self.args)), None
+        by_path = named_path(relation.parts) is not None  # Spark evaluates the time of a table by name
+        condition = "DELTA_TIMESTAMP_INVALID" if by_path else "INVALID_TIME_TRAVEL_TIMESTAMP_EXPR.INPUT"
+        return None, moment_ms(self.session, spelled, self.args, condition=condition)
+
+    def _function(self, cursor: Cursor, relation: jvm.Relation) -> list[Edit]:
+        """``table_changes('name', 1, 2)`` and ``table_changes_by_path('/path', 1)``."""
+        session, name = self.session, relation.parts[-1].lower()
+        if name not in CHANGES or len(relation.parts) > 1:
+            return []
+        token = cursor.take()
+        inside = cursor.brackets()
+        end = cursor.tokens[cursor.at - 1].end
+        sql = cursor.sql[slice(*inside)]
+        values = self._constants(sql, name) if sql.strip() else []
+        if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
+            raise InvalidArgumentError(
+                f"{name} takes a table, the first version or time, and optionally the last",
+                help=f"write {name}('{'/path' if name.endswith('path') else 'name'}', 1)",
+                condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
+            )
+        if name == CHANGES[1]:
+            target: Target | View | None = path_target(session, (DEFAULT, as_path(values[0])))
+        else:
+            target = resolve(session, Cursor(values[0]).name())
+        if target is None and not session.spark.catalog.tableExists(values[0]):
+            raise not_found([values[0]])
+        if not isinstance(target, Target):
+            raise InvalidArgumentError(
+                f"{values[0]} is not a Delta table",
+                help="pass the name of a Delta table in the catalog",
+                condition="DELTA_TABLE_ONLY_OPERATION",
+            )
+        with stating({"DELTA_TABLE_NOT_FOUND": "DELTA_MISSING_DELTA_TABLE"}):
+            frame = following(partial(changes_of, session, target, values[1:]))
+        private = self._private(frame, cursor.sql[token.start : end])
+        alias = "" if alias_follows(cursor) else f" AS {quote_name(name)}"
+        return [Edit(token.start, end, private + alias)]
+
+    def _constants(self, sql: str, function: str) -> list[Any]:
+        """The values of a table function's arguments.  Raises ``InvalidArgumentError`` for one that is not constant."""
+        try:
+            return self.session.values(sql, self.args)
+        except PySparkException as e:
+            if not (error_condition(e) or "").startswith(_NOT_CONSTANT):
+                raise
+            raise InvalidArgumentError(
+                f"the arguments of {function} must be constant, got {sql}",
+                help="pass a version such as 3, or a time such as '2024-05-01 12:30:00'",
+                condition="DELTA_CDC_NON_CONSTANT_ARGUMENT",
+            ) from None
+
+    def stars(self) -> list[Edit]:
+        """The edits that exclude the DataFrames' column ``_metadata`` from ``*``.
+
+        With ``EXCEPT`` or, before Spark 4, by listing the other columns.
+        """
+        out, tokens = self.out, self.tokens
+        if not out.with_metadata:
+            return []
+        by_name = parse_release(self.session.spark.version) < (4, 0)
+        around = _enclosures(tokens)
+        edits = []
+        for i, token in enumerate(tokens):
+            if (
+                token.text != "*"
+                or token.kind != "symbol"
+                or not i
+                or (i + 1 < len(tokens) and tokens[i + 1].upper == "EXCEPT" and not by_name)
+            ):
+                continue
+            before = tokens[i - 1]
+            relations = [r for r in out.with_metadata if around[r.at] == around[i] and r.at > i]
+            if before.text == "." and i > 1:
+                relations = [r for r in relations if r.alias.lower() == tokens[i - 2].name.lower()]
+            elif not (before.text == "," or before.upper in ("SELECT", "DISTINCT", "ALL")):
+                continue
+            elif relations and by_name and _joins(tokens, around, i):
+                raise UnsupportedSparkError(
+                    f"Spark {self.session.spark.version} cannot exclude {_METADATA} from the * of several tables",
+                    help="write the name of each table before a *, or name the columns, or use PySpark 4.0 or newer",
+                )
+            if relations and by_name:
+                columns = ", ".join(f"{quote_name(r.alias)}.{quote_name(c)}" for r in relations for c in r.columns)
+                # After ``t.`` the first column needs no qualifier.
+                start = len(quote_name(relations[0].alias)) + 1 if before.text == "." else 0
+                edits.append(Edit(token.start, token.end, columns[start:]))
+            elif relations:
+                hidden = ", ".join(f"{quote_name(r.alias)}.{_METADATA}" for r in relations)
+                edits.append(Edit(token.end, token.end, f" EXCEPT ({hidden})"))
+        return edits
 
 
 def _joins(tokens: Sequence[Token], around: Sequence[int], star: int) -> bool:
@@ -137,63 +285,6 @@ def relations_of(session: SqlSession, sql: str) -> list[jvm.Relation]:
     return list(relations(sql))
 
 
-def _edits(
-    session: SqlSession, out: Local, sql: str, tokens: Sequence[Token], relation: jvm.Relation, shift: int, args: Args
-) -> list[Edit]:
-    start = relation.start - shift
-    at = next((i for i, t in enumerate(tokens) if t.start >= start), len(tokens))
-    cursor = Cursor(sql, tokens, at)
-    if relation.function:
-        return _function(session, out, cursor, relation, args)
-    # ``STREAM t`` and ``STREAM(t)`` do not begin with the name.
-    words = [t.upper or t.text for t in tokens[max(at - 2, 0) : at]]
-    streamed = cursor.accept("STREAM") or words[-1:] == ["STREAM"] or words == ["STREAM", "("]
-    while cursor.token is not None and not cursor.token.is_name:
-        cursor.at += 1
-    source = resolve(session, relation.parts)
-    if source is None:
-        return []
-    if streamed and isinstance(source, Target):
-        return _streamed(session, out, source, cursor)
-    cursor.name()
-    if cursor.is_symbol("@"):
-        cursor.at += 2
-    version, ms = _travel(session, cursor, relation, shift, args)
-    end = tokens[cursor.at - 1].end
-    frame = following(lambda: frame_of_name(session, source, version, ms))
-    if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(source, Target):
-        columns = tuple(frame.columns)
-        frame = _with_metadata(frame)
-        if _METADATA in frame.columns:
-            out.with_metadata.append(WithMetadata(at, _alias_of(cursor) or relation.parts[-1], columns))
-    private = _private(session, out, frame, sql[start:end])
-    edits = [Edit(start, end, private)]
-    if not relation.aliased and _may_have_alias(tokens, at):
-        pass_sample(cursor)
-        behind = tokens[cursor.at - 1].end
-        alias = quote_name(relation.parts[-1])
-        edits = (
-            [Edit(start, end, f"{private} AS {alias}")]
-            if behind == end
-            else [*edits, Edit(behind, behind, f" AS {alias}")]
-        )
-        edits += _qualified(session, sql, tokens, relation.parts, alias, at)
-    return edits
-
-
-def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -> list[Edit]:
-    token = cursor.tokens[cursor.at]
-    cursor.name()
-    end = cursor.tokens[cursor.at - 1].end
-    return [Edit(token.start, end, _private(session, out, stream_of(session, source), cursor.sql[token.start : end]))]
-
-
-def _private(session: SqlSession, out: Local, frame: DataFrame, display_name: str) -> str:
-    name = session.private_name()
-    out.frames[name], out.names[name] = frame, display_name
-    return name
-
-
 def _with_metadata(frame: DataFrame) -> DataFrame:
     """Add Spark's hidden column ``_metadata`` as a column, if the scan has it."""
     try:
@@ -218,47 +309,6 @@ def _may_have_alias(tokens: Sequence[Token], at: int) -> bool:
     return before is None or before.upper not in ("TABLE", "STREAM")
 
 
-def _qualified(
-    session: SqlSession, sql: str, tokens: Sequence[Token], parts: tuple[str, ...], alias: str, relation_at: int
-) -> list[Edit]:
-    """Replace the table's full name before columns with its alias, as a private name has only one part."""
-    prefixes = {w for w in whole_names(session, parts) if len(w) > 1}
-    edits = []
-    for at, names, cursor in names_in(sql, tokens):
-        followed = cursor.is_symbol(".") and cursor.is_symbol("*", ahead=1)
-        for prefix in prefixes:
-            inside = len(names) > len(prefix) or (followed and len(names) == len(prefix))
-            if at != relation_at and inside and names[: len(prefix)] == prefix:
-                last = at + 2 * (len(prefix) - 1)
-                edits.append(Edit(tokens[at].start, tokens[last].end, alias))
-                break
-    return edits
-
-
-def _travel(
-    session: SqlSession, cursor: Cursor, relation: jvm.Relation, shift: int, args: Args
-) -> tuple[int | None, int | None]:
-    if relation.travel_end is None:
-        return None, None
-    end = relation.travel_end - shift
-    while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end and not cursor.is_word("OF"):
-        cursor.at += 1
-    if not cursor.is_word("OF"):  # ``t@v3``, which was skipped
-        spelled = cursor.tokens[cursor.at - 1].text
-        return (int(spelled[1:]), None) if spelled[:1] in "vV" else (None, moment_ms(session, f"'{spelled}'"))
-    kind = cursor.tokens[cursor.at - 2].upper
-    cursor.accept("OF")
-    start = cursor.tokens[cursor.at].start
-    while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end:
-        cursor.at += 1
-    spelled = cursor.sql[start:end]
-    if kind in ("VERSION", "SYSTEM_VERSION"):
-        return stated_version(session.value(spelled, args)), None
-    by_path = named_path(relation.parts) is not None  # Spark evaluates the time of a table by name
-    condition = "DELTA_TIMESTAMP_INVALID" if by_path else "INVALID_TIME_TRAVEL_TIMESTAMP_EXPR.INPUT"
-    return None, moment_ms(session, spelled, args, condition=condition)
-
-
 def frame_of_name(
     session: SqlSession, source: Target | View, version: int | None = None, ms: int | None = None
 ) -> DataFrame:
@@ -272,55 +322,6 @@ def frame_of_name(
             condition="UNSUPPORTED_FEATURE.TIME_TRAVEL",
         )
     return view_frame(session, source)
-
-
-def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Relation, args: Args) -> list[Edit]:
-    """``table_changes('name', 1, 2)`` and ``table_changes_by_path('/path', 1)``."""
-    name = relation.parts[-1].lower()
-    if name not in CHANGES or len(relation.parts) > 1:
-        return []
-    token = cursor.take()
-    inside = cursor.brackets()
-    end = cursor.tokens[cursor.at - 1].end
-    sql = cursor.sql[slice(*inside)]
-    values = _constants(session, sql, args, name) if sql.strip() else []
-    if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
-        raise InvalidArgumentError(
-            f"{name} takes a table, the first version or time, and optionally the last",
-            help=f"write {name}('{'/path' if name.endswith('path') else 'name'}', 1)",
-            condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
-        )
-    if name == CHANGES[1]:
-        target: Target | View | None = path_target(session, (DEFAULT, as_path(values[0])))
-    else:
-        target = resolve(session, Cursor(values[0]).name())
-    if target is None and not session.spark.catalog.tableExists(values[0]):
-        raise not_found([values[0]])
-    if not isinstance(target, Target):
-        raise InvalidArgumentError(
-            f"{values[0]} is not a Delta table",
-            help="pass the name of a Delta table in the catalog",
-            condition="DELTA_TABLE_ONLY_OPERATION",
-        )
-    with stating({"DELTA_TABLE_NOT_FOUND": "DELTA_MISSING_DELTA_TABLE"}):
-        frame = following(partial(changes_of, session, target, values[1:]))
-    private = _private(session, out, frame, cursor.sql[token.start : end])
-    alias = "" if alias_follows(cursor) else f" AS {quote_name(name)}"
-    return [Edit(token.start, end, private + alias)]
-
-
-def _constants(session: SqlSession, sql: str, args: Args, function: str) -> list[Any]:
-    """The values of a table function's arguments.  Raises ``InvalidArgumentError`` for one that is not constant."""
-    try:
-        return session.values(sql, args)
-    except PySparkException as e:
-        if not (error_condition(e) or "").startswith(_NOT_CONSTANT):
-            raise
-        raise InvalidArgumentError(
-            f"the arguments of {function} must be constant, got {sql}",
-            help="pass a version such as 3, or a time such as '2024-05-01 12:30:00'",
-            condition="DELTA_CDC_NON_CONSTANT_ARGUMENT",
-        ) from None
 
 
 @contextmanager
