@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import trilake
@@ -45,3 +46,17 @@ def test_properties_include_clustering_columns(session: SparkSession) -> None:
     shown = session.sql("SHOW TBLPROPERTIES aux_t ('clusteringColumns')").collect()
     assert [r.value for r in shown] == ['[["a"],["s","x"]]']
     assert "clusteringColumns" not in session.sql("SHOW CREATE TABLE aux_t").collect()[0][0]
+
+
+def test_drop_table_drops_temporary_views_but_no_permanent_one(session: SparkSession) -> None:
+    session.table("aux_t").createTempView("aux_frame")
+    session.table("aux_t").createGlobalTempView("aux_global")
+    session.sql("CREATE TEMP VIEW aux_query AS SELECT a FROM aux_t")
+    session.sql("CREATE VIEW aux_view AS SELECT a FROM aux_t")
+    for name in ("aux_frame", "IF EXISTS global_temp.aux_global", "IF EXISTS aux_query"):
+        session.sql(f"DROP TABLE {name}")
+        assert not session.catalog.tableExists(name.split()[-1])
+    with pytest.raises(AnalysisException, match="aux_view is a view, not a table"):
+        session.sql("DROP TABLE IF EXISTS aux_view")
+    session.sql("DROP VIEW aux_view")
+    assert session.table("aux_t").count() == 0

@@ -122,6 +122,8 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     parts = cursor.name()
     target = resolve(session, parts)
     if isinstance(target, View):
+        if target.temporary is not None:
+            return None  # Spark's DROP TABLE drops temporary views, too
         raise InvalidArgumentError(
             f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, not a table", help="write DROP VIEW"
         )
