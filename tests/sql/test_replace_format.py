@@ -1,6 +1,8 @@
-"""A trilake table is not replaced by a table of another format."""
+"""Tables of other formats beside trilake tables: none replaces one, but may be like one."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -26,3 +28,21 @@ def test_replace_requires_the_format(spark: SparkSession, kind: str, rest: str) 
     finally:
         spark.sql("DROP TABLE replaced")
         trilake.uninstall(spark)
+
+
+def test_like_with_another_format(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql("CREATE TABLE like_source (p INT, v STRING COMMENT 'text') USING delta PARTITIONED BY (p)")
+    sql.sql("INSERT INTO like_source VALUES (1, 'a')")
+    try:
+        sql.sql(
+            f"CREATE TABLE like_plain LIKE like_source USING parquet LOCATION '{tmp_path}' TBLPROPERTIES ('k' = 'v')"
+        )
+        sql.sql("CREATE TABLE IF NOT EXISTS like_plain LIKE like_source USING parquet")
+        about = {c.name: c for c in sql.catalog.listColumns("like_plain")}
+        assert (about["v"].description, about["p"].isPartition, sql.table("like_plain").count()) == ("text", True, 0)
+        assert sql.sql("SHOW TBLPROPERTIES like_plain('k')").collect()[0].value == "v"
+        sql.sql("INSERT INTO like_plain SELECT v, p FROM like_source")
+        assert [tuple(r) for r in sql.read.parquet(str(tmp_path)).collect()] == [("a", 1)]
+    finally:
+        sql.sql("DROP TABLE like_source")
+        sql.sql("DROP TABLE IF EXISTS like_plain")

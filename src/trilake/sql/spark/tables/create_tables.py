@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from trilake.common.text import quote_parts
+from trilake.common.text import quote_name, quote_parts, string_literal
 from trilake.delta.commands.maintenance.clone import clone, no_versions, snapshot_of_parquet
 from trilake.delta.commands.write.create import TableDescription, check_same_table, create_table
 from trilake.delta.log.log import DeltaLog
@@ -393,6 +393,9 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
                 " drop the table first to use another format",
                 condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
             )
+        source = None if call.like is None else target_of(session, call.like)
+        if source is not None:
+            return query(session, _like_as_select(call, source))
         return query(session, sql, args) if names_trilake_table(session, sql, tokens) else None
     call = with_options(call, format)
     if call.like is not None:
@@ -400,6 +403,24 @@ def run_create(session: SqlSession, sql: str, args: Args) -> DataFrame | None:
     if call.query is not None:
         return create_as_select(session, call, format)
     return create_plain(session, call, format)
+
+
+def _like_as_select(call: Create, source: Target) -> str:
+    """A statement AS SELECT, without rows, for CREATE TABLE ... LIKE of a trilake table with one of Spark's formats, as
+    Spark's LIKE does not support such sources."""
+    assert call.like is not None
+    partitions = source.log.head().metadata.partition_columns if source.has_log else ()
+    clauses = [f"USING {quote_name(call.provider or '')}"]
+    if partitions:
+        clauses.append(f"PARTITIONED BY ({', '.join(map(quote_name, partitions))})")
+    if call.location is not None:
+        clauses.append(f"LOCATION {string_literal(call.location)}")
+    if call.properties:
+        pairs = (f"{string_literal(key)} = {string_literal(value)}" for key, value in call.properties.items())
+        clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
+    unless = "IF NOT EXISTS " if call.if_not_exists else ""
+    rows = f"SELECT * FROM {quote_parts(call.like)} LIMIT 0"
+    return f"CREATE TABLE {unless}{quote_parts(call.parts)} {' '.join(clauses)} AS {rows}"
 
 
 def _is_table(tokens: Sequence[Token]) -> bool:
