@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.session.compat import error_condition
 
 READS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
     "a path": lambda spark, path: spark.read.format("delta").load(path),
@@ -101,6 +102,23 @@ def test_global_view_shows_the_newest_rows(sql: SparkSession) -> None:
         assert rows(sql.newSession().sql("SELECT * FROM global_temp.g"))[-1] == (3, "c")
         sql.sql("DELETE FROM global_temp.g WHERE id = 3")
         assert rows(sql.table("seen")) == [(1, "a"), (2, "b")]
+
+
+def test_permanent_view_cannot_read_a_temporary_one(sql: SparkSession) -> None:
+    """Other sessions do not have it, or have another table or view of the name."""
+    sql.table("seen").createTempView("v")
+    sql.range(1).createTempView("w")
+    sql.table("seen").where("id > 0").createGlobalTempView("g")
+    sql.sql("CREATE VIEW lasting AS WITH v AS (SELECT * FROM seen) SELECT * FROM v")
+    try:
+        for query in ("SELECT * FROM v", "SELECT * FROM seen JOIN w USING (id)", "TABLE global_temp.g"):
+            for create in ("CREATE OR REPLACE VIEW", "ALTER VIEW"):
+                with pytest.raises(AnalysisException, match="cannot read the temporary view") as caught:
+                    sql.sql(f"{create} lasting AS {query}")
+                assert error_condition(caught.value) == "INVALID_TEMP_OBJ_REFERENCE"
+        assert rows(sql.table("lasting")) == [(1, "a"), (2, "b")]
+    finally:
+        sql.sql("DROP VIEW lasting")
 
 
 def test_global_view_of_a_join_belongs_to_the_session_that_reads_it(sql: SparkSession) -> None:

@@ -95,7 +95,7 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
             return None
         target = _at(session, parts, *path)
         return target if exists(target) else None
-    if _is_temp_view(session, parts):
+    if is_spark_temp_view(session, parts):
         return None  # one of Spark's temporary views hides the table
     return _of_entry(session, parts, entry, depth)
 
@@ -108,14 +108,15 @@ def target_of(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
 
 def names_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
     """Whether a name is a view: over trilake tables, in the catalog, or one of Spark's temporary views."""
-    if isinstance(resolve(session, parts), View) or _is_temp_view(session, parts):
+    if isinstance(resolve(session, parts), View) or is_spark_temp_view(session, parts):
         return True
     entry = find_entry(session, parts)
     return entry is not None and entry.is_view
 
 
-def _is_temp_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
-    return len(parts) == 1 and session.classic and jvm.temp_view(session.spark, parts) is not None
+def is_spark_temp_view(session: SqlSession, parts: tuple[str, ...]) -> bool:
+    """Whether a name is a temporary view of Spark, local or global, over any tables; only known in classic sessions."""
+    return session.classic and _views_of(session, parts) is not None and jvm.temp_view(session.spark, parts) is not None
 
 
 def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: Entry, depth: int) -> Target | View | None:

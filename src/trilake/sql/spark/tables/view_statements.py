@@ -20,7 +20,15 @@ from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.frame_views import query_here
 from trilake.sql.spark.session.relations import in_namespace_of, names_trilake_table, query, relations_of
 from trilake.sql.spark.session.session import SqlSession, nothing
-from trilake.sql.spark.session.targets import View, find_entry, full_parts, keep_view, resolve, temporary_view
+from trilake.sql.spark.session.targets import (
+    View,
+    find_entry,
+    full_parts,
+    is_spark_temp_view,
+    keep_view,
+    resolve,
+    temporary_view,
+)
 
 
 @dataclass(frozen=True)
@@ -82,19 +90,28 @@ def create_view(session: SqlSession, sql: str) -> DataFrame | None:
         )
     if call.temporary:
         return _temporary(session, call, frame)
-    _check_permanent(session, call.parts)
+    _check_permanent(session, call.parts, call.query)
     session.run(f"{call.head} {stub(frame)}")
     set_view_sql(session, call.parts, call.query)
     return nothing(session)
 
 
-def _check_permanent(session: SqlSession, parts: tuple[str, ...]) -> None:
-    """Raise ``UnsupportedSparkError`` in a Connect session, where a view's SQL cannot be replaced."""
+def _check_permanent(session: SqlSession, parts: tuple[str, ...], sql: str) -> None:
+    """Raise ``UnsupportedSparkError`` in a Connect session, where a view's SQL cannot be replaced, and
+    ``InvalidArgumentError`` for a query that reads a temporary view, which other sessions do not have."""
+    name = ".".join(parts)
     if not session.classic:
         raise UnsupportedSparkError(
-            f"over Spark Connect, a permanent view over trilake tables cannot be created: {'.'.join(parts)}",
+            f"over Spark Connect, a permanent view over trilake tables cannot be created: {name}",
             help="create a temporary view, or use a classic session",
         )
+    for relation in relations_of(session, sql):
+        if is_spark_temp_view(session, relation.parts):
+            raise InvalidArgumentError(
+                f"the permanent view {name} cannot read the temporary view {'.'.join(relation.parts)}",
+                help="make both views temporary, or both permanent",
+                condition="INVALID_TEMP_OBJ_REFERENCE",
+            )
 
 
 def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataFrame:
@@ -170,7 +187,7 @@ def alter_view(session: SqlSession, sql: str) -> DataFrame | None:
         (frame.createOrReplaceTempView if len(parts) == 1 else frame.createOrReplaceGlobalTempView)(name)
         keep_view(session, parts, query_here(session, body), frame)
         return nothing(session)
-    _check_permanent(session, parts)
+    _check_permanent(session, parts, body)
     session.run(f"{head} {stub(frame)}")
     set_view_sql(session, parts, body)
     return nothing(session)
