@@ -145,6 +145,11 @@ def test_rows_of_a_filter_equal_those_of_pylance(path: Path, sql: str) -> None:
     assert fragment.count_rows(sql) == expected.num_rows
 
 
+def test_backslash_in_a_name_stays(tmp_path: Path) -> None:
+    ds = lance.write_dataset(pa.table({"a\\b": ["x\\y", "z"]}), tmp_path / "names")
+    assert ds.count_rows("`a\\b` = 'x\\y'") == 1
+
+
 def test_changes_by_pylances_names_follow_datafusion(tmp_path: Path) -> None:
     ds = lance.write_dataset(pa.table({"id": [1, 2, 3, 5], "l": [[1, 2], [2], [3], [5]]}), tmp_path / "changed")
     assert ds.update({"id": "id / 2 + 100"}, where="l[2] = 2") == {"num_rows_updated": 1}

@@ -183,7 +183,7 @@ def _length(call: Call) -> Sql:
 
 
 _PRESENT = "CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN "
-#: Without the first equal item: the position of the item is ``n``, if there is one.
+#: Without the first item that is equal; the whole list if there is none.
 _REMOVED = "coalesce({0}[1:list_position({0}, {1}) - 1] || {0}[list_position({0}, {1}) + 1:], {0})"
 _REPLACED = "coalesce({0}[1:list_position({0}, {1}) - 1] || [{2}] || {0}[list_position({0}, {1}) + 1:], {0})"
 

@@ -30,8 +30,8 @@ _FORMS = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 
-#: Quoted strings and names in which a backslash is a plain character.
-_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
+#: Quoted strings, in which Spark would read a backslash as an escape, and names.
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|(?P<name>`[^`]*`)""")
 
 
 class PylanceSql(str):
@@ -64,7 +64,7 @@ def _escaped(sql: str) -> str:
     """Escape the backslashes in strings as Spark reads them."""
     if not isinstance(sql, PylanceSql) or "\\" not in sql:
         return sql
-    return _QUOTED.sub(lambda quoted: quoted[0].replace("\\", "\\\\"), sql)
+    return _QUOTED.sub(lambda quoted: quoted["name"] or quoted[0].replace("\\", "\\\\"), sql)
 
 
 def filter_of(condition: FilterLike, schema: pa.Schema) -> Filter | None:
