@@ -157,17 +157,32 @@ def test_create_statement_has_the_constraints(sql: SparkSession, table: str) -> 
         "CREATE TABLE nowhere.default.there (id INT) USING delta",
         "CREATE TABLE IF NOT EXISTS a.b.default.there (id INT) USING delta",
         "CREATE OR REPLACE TABLE nowhere.default.there USING delta AS SELECT 1 AS id",
-        "CREATE OR REPLACE TABLE a.b.default.there (id INT) USING delta LOCATION '/nowhere'",
+        "CREATE OR REPLACE TABLE a.b.default.there (id INT) USING delta LOCATION '{path}'",
+        "CREATE OR REPLACE TABLE a.b.default.there USING lance LOCATION '{path}' AS SELECT 1 AS id",
         "CREATE TABLE a.b.default.there LIKE answers",
         "CREATE OR REPLACE TABLE nowhere.default.there SHALLOW CLONE answers",
     ],
 )
-def test_name_in_another_catalog_names_no_table_here(sql: SparkSession, table: str, statement: str) -> None:
-    tables = sql.catalog.listTables()
+def test_name_in_another_catalog_names_no_table_here(
+    sql: SparkSession, table: str, tmp_path: Path, statement: str
+) -> None:
+    tables, path = sql.catalog.listTables(), tmp_path / "new"
     with pytest.raises(AnalysisException) as e:
-        sql.sql(statement)
+        sql.sql(statement.format(path=path))
     assert e.value.getCondition() == "REQUIRES_SINGLE_PART_NAMESPACE"
     assert sql.catalog.listTables() == tables
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "columns", ["(id INT) USING delta LOCATION '{}'", "USING lance LOCATION '{}' AS SELECT 1 AS id"]
+)
+def test_missing_schema_is_found_before_there_are_files(sql: SparkSession, tmp_path: Path, columns: str) -> None:
+    path = tmp_path / "new"
+    with pytest.raises(AnalysisException) as e:
+        sql.sql(f"CREATE OR REPLACE TABLE no_schema.there {columns.format(path)}")
+    assert e.value.getCondition() == "SCHEMA_NOT_FOUND"
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("end", ["", " AS SELECT 1 AS id"])

@@ -52,7 +52,8 @@ class TableLocation:
 
 def choose_location(session: SqlSession, call: Create, format: str) -> TableLocation:
     """Find the location for a CREATE or REPLACE.  Raises ``TableExistsError``, ``TableNotFoundError`` for a REPLACE of
-    a missing table, ``InvalidArgumentError`` for a REPLACE of a table of another format."""
+    a missing table, ``InvalidArgumentError`` for a REPLACE of a table of another format, and for a name in another
+    catalog, and Spark's error for a missing schema."""
     target = path_target(session, call.parts)
     if target is not None:
         there = exists(target)
@@ -66,9 +67,11 @@ def choose_location(session: SqlSession, call: Create, format: str) -> TableLoca
                 f"[TABLE_OR_VIEW_NOT_FOUND] the table {table} cannot be found, so it cannot be replaced",
                 help="write CREATE OR REPLACE TABLE",
             )
+        # Raises for a name in another catalog or a missing schema, before there are files.
+        path = default_location(session.spark, quote_parts(("spark_catalog", *full_parts(session, call.parts))))
         if call.location is not None:
             return TableLocation(_absolute(session, call.location), format, call.parts)
-        return _managed_location(session, call, format)
+        return _managed_location(session, call, format, path)
     if call.if_not_exists:
         return TableLocation(entry.location or "", format, call.parts, True, entry.managed, entry)
     if not call.replace:
@@ -93,9 +96,8 @@ def choose_location(session: SqlSession, call: Create, format: str) -> TableLoca
     return TableLocation(entry.location, format, call.parts, True, entry.managed, entry)
 
 
-def _managed_location(session: SqlSession, call: Create, format: str) -> TableLocation:
+def _managed_location(session: SqlSession, call: Create, format: str, path: str) -> TableLocation:
     """The location of a new managed table.  Raises ``TableExistsError`` if files are left in it."""
-    path = default_location(session.spark, quote_parts(("spark_catalog", *full_parts(session, call.parts))))
     location = TableLocation(path, format, call.parts, managed=True)
     store = session.store(location.path)
     if next(store.list(), None) is None:
