@@ -294,7 +294,7 @@ class IndicesBuilder:
 
     @property
     def _legacy(self) -> bool:
-        return vector_indices.is_legacy(self.dataset.snapshot)
+        return self.dataset.snapshot.manifest.storage_version.is_legacy
 
     def _model(self, ivf: IvfModel, pq: PqModel) -> vector_indices.AnyModel:
         plan = vector_indices.plan_index(

@@ -122,7 +122,7 @@ def plan_index(
     column_type = vector_type(snapshot, column, lists_too=True)
     distance = metric_name(metric) or "l2"
     if pa.types.is_list(column_type):
-        if distance != "cosine" or is_legacy(snapshot):
+        if distance != "cosine" or snapshot.manifest.storage_version.is_legacy:
             raise UnsupportedIndexError(
                 f"an index of lists of vectors with the metric {metric!r} is not supported",
                 help='pass metric="cosine", in datasets of 2.x',
@@ -131,7 +131,7 @@ def plan_index(
         column_type = column_type.value_type
     size = column_type.list_size
     kind = str(index_type).upper()
-    kinds = VECTOR_KINDS[:1] if is_legacy(snapshot) else VECTOR_KINDS
+    kinds = VECTOR_KINDS[:1] if snapshot.manifest.storage_version.is_legacy else VECTOR_KINDS
     if kind not in kinds:
         raise UnsupportedIndexError(
             f"index type {index_type!r} is not supported",
@@ -178,7 +178,7 @@ def plan_index(
 
 def check_bits(snapshot: Snapshot, num_sub_vectors: int, num_bits: int) -> None:
     """Raise ``UnsupportedIndexError`` or ``InvalidArgumentError`` for an unsupported number of bits per code."""
-    if num_bits != 8 and not (num_bits == 4 and not is_legacy(snapshot)):
+    if num_bits != 8 and (num_bits != 4 or snapshot.manifest.storage_version.is_legacy):
         raise UnsupportedIndexError(
             f"num_bits={num_bits} is not supported",
             help="pass num_bits=8 for IVF_PQ, in datasets of 2.x also 4; IVF_RQ is not supported",
@@ -209,14 +209,14 @@ def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: boo
 
     Without ``train``, and if there are no rows, the index has no files: ``optimize_indices`` trains it.
     """
-    if not train and is_legacy(snapshot):
+    if not train and snapshot.manifest.storage_version.is_legacy:
         raise UnsupportedIndexError(
             "the legacy format does not support untrained vector indices", help="leave out train=False"
         )
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
-        has_rows = current.count() > 0 or is_legacy(current)
+        has_rows = current.count() > 0 or current.manifest.storage_version.is_legacy
         if train and has_rows:
             return op.CreateIndex((build(current, what),))
         details = ivf_files.Details(what.metric, what.kind, what.pieces, what.bits)
@@ -241,14 +241,9 @@ def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
     """Train and write an index of all rows, and return its manifest entry."""
     rng = np.random.default_rng(what.seed)
     vectors = what.checked_sample(sample_part(snapshot, what, sample_ranks(snapshot, what, rng)))
-    model = learned(what, vectors, rng, legacy=is_legacy(snapshot))
+    model = learned(what, vectors, rng, legacy=snapshot.manifest.storage_version.is_legacy)
     rows = ivf_pq.by_partition(model, *encoded(snapshot, what.column, model))
     return write_index(snapshot, what.column, what.name, model, rows)
-
-
-def is_legacy(snapshot: Snapshot) -> bool:
-    """Whether the dataset uses index files of the legacy format."""
-    return snapshot.manifest.storage_version.is_legacy
 
 
 def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, legacy: bool) -> AnyModel:

@@ -33,7 +33,7 @@ _CODES = {"flat": "FLAT", "__pq_code": "PQ", "__sq_code": "SQ"}
 _MOST_PACKED = 64
 
 
-class ModernRows:
+class V2Rows:
     """The partitions in ``auxiliary.idx``; ``bits`` are those of a PQ code, ``None`` for other codes."""
 
     def __init__(self, file: V2File, offsets: list[int], lengths: list[int], bits: int | None) -> None:
@@ -62,7 +62,7 @@ class ModernRows:
         return np.ascontiguousarray(codes), ids
 
 
-def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Model | VectorModel, str]:
+def open_index(store: Store, folder: str, index: V2File) -> tuple[V2Rows, Model | VectorModel, str]:
     """Open the index in a folder, given its open ``index.idx``; returns its rows, model and kind.
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds.
@@ -91,7 +91,7 @@ def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Mo
     if end_of(offsets, lengths) != rows.num_rows:
         raise CorruptFileError("the partitions of the index are not contiguous", file=rows.file, help=REMAKE)
     model, bits = _model(rows, ivf, len(offsets), metric, names[1], codes.list_size)
-    return ModernRows(rows, offsets.tolist(), lengths.tolist(), bits), model, kind or f"IVF_{_CODES[names[1]]}"
+    return V2Rows(rows, offsets.tolist(), lengths.tolist(), bits), model, kind or f"IVF_{_CODES[names[1]]}"
 
 
 def _model(

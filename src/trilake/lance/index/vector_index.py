@@ -48,9 +48,7 @@ class VectorIndex:
     ``kind`` is ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ``, ...; graphs are ignored, as searches scan whole partitions.
     """
 
-    def __init__(
-        self, rows: ivf_legacy.LegacyRows | ivf_files.ModernRows, model: Model | VectorModel, kind: str
-    ) -> None:
+    def __init__(self, rows: ivf_legacy.LegacyRows | ivf_files.V2Rows, model: Model | VectorModel, kind: str) -> None:
         self._rows = rows
         #: Cache of partitions; may be shared by several indices.
         self.partitions = ReadCache(_KEPT)

@@ -11,7 +11,7 @@ from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import arithmetic
 from trilake.expr.sql.calls import Call
-from trilake.expr.sql.functions import FUNCTIONS, Function, Handler, alike, array_has, element, simple
+from trilake.expr.sql.functions import FUNCTIONS, Function, Handler, alike, array_has, simple
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, at_least, counted
 from trilake.lance.scan.functions import LANCE_FUNCTIONS
@@ -133,13 +133,12 @@ def _with_value(template: str, result: str | None = None) -> Handler:
     return handle
 
 
-def _of_item(call: Call, name: str) -> Sql:
-    return call.translator.typed(f"{name}({call.family(0, 'array')})")
+def _of_lists(template: str) -> Handler:
+    """A function of lists, whose result has the type that DuckDB finds."""
 
-
-def _of_two(template: str) -> Handler:
     def handle(call: Call) -> Sql:
-        return call.translator.typed(template.format(call.family(0, "array"), call.family(1, "array")))
+        lists = (call.family(i, "array") for i in range(len(call.args)))
+        return call.translator.typed(template.format(*lists))
 
     return handle
 
@@ -177,7 +176,7 @@ def _joined(call: Call) -> Sql:
 
 
 def _length(call: Call) -> Sql:
-    if len(call.args) > 1 and call.constant(1) != 1:
+    if call.constant(1) != 1:
         raise FilterError(f"{call.name} supports only the first dimension")
     return Sql(f"len({call.family(0, 'array')})", "BIGINT")
 
@@ -189,20 +188,19 @@ _REPLACED = "coalesce({0}[1:list_position({0}, {1}) - 1] || [{2}] || {0}[list_po
 
 #: Functions of lists, by name after ``array_`` and ``list_``.
 _LISTS: dict[str, Function] = {
-    "length": (1, 2, _length),
+    "length": (2, 2, _length),
     "empty": (1, 1, _of_list("(len({0}) = 0)", "BOOLEAN")),
-    "element": (2, 2, lambda c: element(c, base=1, strict=False)),
     "position": (2, 2, _with_value("CAST(list_position({0}, {1}) AS BIGINT)", "BIGINT")),
     "positions": (2, 2, _with_value("[i for x, i in {0} if x = {1}]", "BIGINT[]")),
     "append": (2, 2, _with_value("list_concat({0}, [{1}])")),
-    "concat": (2, 2, _of_two("(CASE WHEN {0} IS NOT NULL OR {1} IS NOT NULL THEN list_concat({0}, {1}) END)")),
-    "union": (2, 2, _of_two(f"({_PRESENT}{_distinct('list_concat({0}, {1})')} END)")),
+    "concat": (2, 2, _of_lists("(CASE WHEN {0} IS NOT NULL OR {1} IS NOT NULL THEN list_concat({0}, {1}) END)")),
+    "union": (2, 2, _of_lists(f"({_PRESENT}{_distinct('list_concat({0}, {1})')} END)")),
     "intersect": (
         2,
         2,
-        _of_two(f"({_PRESENT}[x for x in {_distinct('{0}')} if list_position({{1}}, x) IS NOT NULL] END)"),
+        _of_lists(f"({_PRESENT}[x for x in {_distinct('{0}')} if list_position({{1}}, x) IS NOT NULL] END)"),
     ),
-    "except": (2, 2, _of_two(f"({_PRESENT}[x for x in {_distinct('{0}')} if list_position({{1}}, x) IS NULL] END)")),
+    "except": (2, 2, _of_lists(f"({_PRESENT}[x for x in {_distinct('{0}')} if list_position({{1}}, x) IS NULL] END)")),
     "distinct": (1, 1, _of_list(_distinct("{0}"))),
     "remove": (2, 2, _with_value(_REMOVED)),
     "remove_all": (2, 2, _with_value("[x for x in {0} if x IS DISTINCT FROM {1}]")),
@@ -213,9 +211,9 @@ _LISTS: dict[str, Function] = {
     "pop_back": (1, 1, _of_list("({0})[1:len({0}) - 1]")),
     "pop_front": (1, 1, _of_list("({0})[2:]")),
     "sort": (1, 3, _sort),
-    "max": (1, 1, lambda c: _of_item(c, "list_max")),
-    "min": (1, 1, lambda c: _of_item(c, "list_min")),
-    "any_value": (1, 1, lambda c: _of_item(c, "list_any_value")),
+    "max": (1, 1, _of_lists("list_max({0})")),
+    "min": (1, 1, _of_lists("list_min({0})")),
+    "any_value": (1, 1, _of_lists("list_any_value({0})")),
     "to_string": (2, 3, _joined),
 }
 
@@ -229,7 +227,7 @@ def _prepend(call: Call) -> Sql:
 DATAFUSION_FUNCTIONS: dict[str, Function] = {
     **LANCE_FUNCTIONS,
     "/": (2, 2, _divide),
-    "[]": (2, 2, lambda c: element(c, base=1, strict=False)),
+    "[]": FUNCTIONS["try_element_at"],
     # numbers
     **{
         name: _of_double(name)
@@ -272,5 +270,5 @@ DATAFUSION_FUNCTIONS: dict[str, Function] = {
     **{f"{prefix}_{name}": function for name, function in _LISTS.items() for prefix in ("array", "list")},
     **dict.fromkeys(["array_prepend", "list_prepend"], (2, 2, _prepend)),
     "array_contains": (2, 2, array_has),
-    "flatten": (1, 1, lambda c: c.translator.typed(f"flatten({c.family(0, 'array')})")),
+    "flatten": (1, 1, _of_lists("flatten({0})")),
 }

@@ -24,7 +24,6 @@ from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,
     encoded_rows,
-    is_legacy,
     plan_index,
     sample_part,
     sample_ranks,
@@ -112,13 +111,15 @@ def _model(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> iv
         large = plan.sample_size(snapshot.count()) * plan.size >= _LARGE
         centroids = _centroids_by_jobs(spark, snapshot, plan) if large else _centroids(snapshot, plan)
     words = plan.words if plan.words is not None else _words(spark, snapshot, plan, centroids)
-    return ivf_pq.Model(plan.metric, centroids, words, is_legacy(snapshot), plan.numbers)
+    return ivf_pq.Model(plan.metric, centroids, words, snapshot.manifest.storage_version.is_legacy, plan.numbers)
 
 
 def _centroids(snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
     vectors = plan.checked_sample(sample_part(snapshot, plan, sample_ranks(snapshot, plan)))
     rng = np.random.default_rng(plan.seed)
-    return ivf_pq.train_centroids(vectors, plan.partitions, rng, metric=plan.metric, legacy=is_legacy(snapshot))
+    return ivf_pq.train_centroids(
+        vectors, plan.partitions, rng, metric=plan.metric, legacy=snapshot.manifest.storage_version.is_legacy
+    )
 
 
 def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
@@ -127,7 +128,7 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
     rng = np.random.default_rng(plan.seed)
     chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * plan.partitions), replace=False))
     first = plan.checked_sample(sample_part(snapshot, plan, chosen))
-    dataset, parts, legacy = DatasetVersion.of(snapshot), _PARTS, is_legacy(snapshot)
+    dataset, parts, legacy = DatasetVersion.of(snapshot), _PARTS, snapshot.manifest.storage_version.is_legacy
 
     def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
         def job(part: int) -> ivf_pq.Sums:
@@ -148,7 +149,7 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
 
 def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centroids: Floats) -> Floats:
     """The code words of all pieces; a task computes some pieces."""
-    dataset, legacy = DatasetVersion.of(snapshot), is_legacy(snapshot)
+    dataset, legacy = DatasetVersion.of(snapshot), snapshot.manifest.storage_version.is_legacy
     # A code word needs no more vectors than a partition does, for any number of partitions.
     most = 256 * ivf_pq.WORDS
     groups = [part.tolist() for part in np.array_split(np.arange(plan.pieces), min(plan.pieces, 8))]

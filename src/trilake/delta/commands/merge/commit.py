@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import orjson
@@ -97,7 +98,7 @@ class MergedRows:
     removal: Removal
     counts: RowCounts
 
-    @property
+    @cached_property
     def adds(self) -> list[Mapping[str, Any]]:
         return [a for part in self.written for a in part.actions]
 
