@@ -147,6 +147,34 @@ def test_decimal_casts_to_the_nearest_double(digits: list[int], scale: int) -> N
     assert np.array_equal(found.to_numpy(), np.array([float(v) for v in values]))
 
 
+@settings(max_examples=50, deadline=None)
+@given(numbers(), st.sampled_from(["e", "E"]), st.integers(-45, 45))
+@example((Decimal(1), pa.decimal128(1, 1)), "e", -1)
+@example((Decimal(10), pa.decimal128(1, 0)), "e", -1)
+@example((Decimal("0.000001"), pa.decimal128(3, 2)), "E", 4)
+def test_strings_with_an_exponent_cast_like_the_number(
+    number: tuple[Decimal, pa.DataType], e: str, exponent: int
+) -> None:
+    value, type_ = number
+    expression = parse_expression(f"try_cast(s AS {type_str(type_)})", pa.schema({"s": pa.string()}))
+    rows = pa.table({"s": [f" {value:f}{e}{exponent:+}", f"{value:f}{e}99999999999"]})
+    with decimal.localcontext(prec=150, rounding=decimal.ROUND_HALF_UP):
+        true = value.scaleb(exponent).quantize(Decimal(1).scaleb(-type_.scale))
+        fits = abs(true) < Decimal(10) ** (type_.precision - type_.scale)
+    assert expression.evaluate(rows).to_pylist() == [true if fits else None, None]
+
+
+def test_small_floats_cast_and_round_like_their_doubles() -> None:
+    rows = pa.table({"d": [1e-5, 9.5e-7, 0.1], "f": pa.array([1e-5, 2.675, 0.1], pa.float32())})
+    for sql, expected in (
+        ("CAST(d AS DECIMAL(7,7))", ["0.0000100", "0.0000010", "0.1000000"]),
+        ("CAST(f AS DECIMAL(20,12))", ["0.000010000000", "2.674999952316", "0.100000001490"]),
+        ("round(f, 2)", [0.0, pa.scalar(2.67, pa.float32()).as_py(), pa.scalar(0.1, pa.float32()).as_py()]),
+    ):
+        found = parse_expression(sql, rows.schema).evaluate(rows).to_pylist()
+        assert found == [Decimal(x) if isinstance(x, str) else x for x in expected], sql
+
+
 def test_decimal_context_does_not_change_literals() -> None:
     """A caller's decimal context with low precision, or with a rounding trap, gives the same rows."""
     rows = pa.table({"m": pa.array([LONG, Decimal("-1.23")], pa.decimal128(38, 10))})

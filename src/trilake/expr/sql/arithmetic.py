@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from trilake.errors import FilterError
 from trilake.expr.terms import literals
-from trilake.expr.terms.casts import cast
+from trilake.expr.terms.casts import cast, digits_of
 from trilake.expr.terms.duckdb_sql import Sql, fail
 
 #: Types an expression with DuckDB.
@@ -93,7 +93,7 @@ def _decimal_division(left: Sql, right: Sql) -> str:
             help="cast both to double",
         )
     quotient = f"CAST({left.code} AS DOUBLE) / CAST({right.code} AS DOUBLE)"
-    return f"CAST(CAST(({quotient}) AS VARCHAR) AS DECIMAL({whole + scale},{scale}))"
+    return f"CAST({digits_of(Sql(f'({quotient})', 'DOUBLE'))} AS DECIMAL({whole + scale},{scale}))"
 
 
 def positive_modulo(typed: Typed, left: Sql, right: Sql) -> Sql:

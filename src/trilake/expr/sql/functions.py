@@ -19,7 +19,7 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import extract, format_pattern, parse_by_pattern, truncate
 from trilake.expr.sql.strings import concat, lower, rlike, substring, to_re2, upper
 from trilake.expr.sql.variants import variant_get
-from trilake.expr.terms.casts import TYPES, cast
+from trilake.expr.terms.casts import TYPES, cast, digits_of
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail
 
 #: Longest string that repeat, lpad and rpad may create.
@@ -55,7 +55,7 @@ def _round(call: Call) -> Sql:
     if digits == 0:
         return Sql(f"(round({number.code}) + 0)", number.type)  # Spark's round returns no -0.0
     # Round the shortest decimal form, as Spark does; beyond 1e15 there are no such digits.
-    exact = f"CAST(CAST(CAST({number.code} AS VARCHAR) AS DECIMAL(38,{digits})) AS {number.type})"
+    exact = f"CAST(CAST({digits_of(number)} AS DECIMAL(38,{digits})) AS {number.type})"
     return Sql(f"(CASE WHEN abs({number.code}) < 1e15 THEN {exact} ELSE {number.code} END)", number.type)
 
 

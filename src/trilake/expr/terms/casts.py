@@ -15,6 +15,7 @@ from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, decimal_parameters, fai
 _SPACE = r"[\x00-\x20]*"
 _INTEGER = rf"{_SPACE}[+-]?[0-9]+{_SPACE}"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_SCIENTIFIC = r"([+-]?)([0-9]*)\.?([0-9]*)[eE]([+-]?[0-9]+)"
 _INFINITY = rf"(?i){_SPACE}[+-]?inf(inity)?{_SPACE}"
 _DATE = rf"{_SPACE}([+-]?[0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})(?:[ T](?s:.*))?)?)?{_SPACE}"
 _TIMESTAMP = (
@@ -70,7 +71,7 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
         case (("float" | "double"), "decimal") | ("decimal", ("float" | "double")):
             # Through a string: Spark rounds the shortest decimal form of a number, half up, and DuckDB's cast of
             # decimals with 19 and more digits is one off.
-            plain = f"CAST(CAST({sql} AS VARCHAR) AS {target})"
+            plain = f"CAST({f'CAST({sql} AS VARCHAR)' if source == 'decimal' else digits_of(value)} AS {target})"
             if family == "decimal":
                 plain = f"(CASE WHEN isfinite({sql}) THEN {plain} END)"  # otherwise null, also with ANSI rules
         case "timestamp", "double":
@@ -130,6 +131,33 @@ def number_string(x: str) -> str:
     )
 
 
+def digits_of(number: Sql) -> str:
+    """The shortest decimal form of a float, which Spark computes as a double, or of a double."""
+    return without_exponent(f"CAST(CAST({number.code} AS DOUBLE) AS VARCHAR)")
+
+
+def without_exponent(x: str) -> str:
+    """Write a number in plain digits: with an exponent, DuckDB 2.0 casts ``10e-1`` to no ``DECIMAL(1,0)``, and
+    ``1e-6`` to no ``DECIMAL(6,6)``.
+
+    40 zeros on either side are enough: no decimal has more than 38 digits.  Null if the exponent is not an ``int``.
+    """
+
+    def part(group: int) -> str:
+        return f"regexp_extract({x}, '{_SCIENTIFIC}', {group})"
+
+    digits = f"({part(2)} || {part(3)})"
+    point = f"(length({part(2)}) + CAST(TRY_CAST({part(4)} AS INTEGER) AS BIGINT))"
+    return (
+        f"(CASE WHEN NOT regexp_matches({x}, '[eE]') THEN {x} "
+        f"WHEN {point} <= 0 THEN {part(1)} || '0.' || repeat('0', least(-{point}, 40)) || {digits} "
+        f"WHEN {point} < length({digits}) THEN {part(1)} || left({digits}, {point}) || '.' || "
+        f"substring({digits}, {point} + 1) "
+        f"WHEN {point} IS NOT NULL "
+        f"THEN {part(1)} || {digits} || repeat('0', least({point} - length({digits}), 40)) END)"
+    )
+
+
 def _try(sql: str, safe: bool) -> str:
     return f"TRY({sql})" if safe else sql
 
@@ -153,8 +181,9 @@ def _from_string(sql: str, target: str, failed: str) -> str:
             f"ELSE {failed} END)"
         )
     if target.startswith("DECIMAL"):
-        number = f"CAST(regexp_extract({sql}, {single_quoted(_NUMBER)}) AS {target})"
-        return f"({matches} {single_quoted(f'{_SPACE}{_NUMBER}{_SPACE}')}) THEN {number} ELSE {failed} END)"
+        number = without_exponent(f"regexp_extract({sql}, {single_quoted(_NUMBER)})")
+        valid = f"{matches} {single_quoted(f'{_SPACE}{_NUMBER}{_SPACE}')}) AND {number} IS NOT NULL"
+        return f"({valid} THEN CAST({number} AS {target}) ELSE {failed} END)"
     if target == "BOOLEAN":
         word = f"lower(trim({sql}))"
         return (
