@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,12 +21,16 @@ import pyarrow.compute as pc
 from trilake.common.arguments import described
 from trilake.errors import FilterError
 from trilake.expr import arrow
-from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.datatypes import Path, is_string
 from trilake.expr.terms.evaluate import Rows, evaluate
-from trilake.expr.terms.predicate import Conjunct, Predicate, all_of
+from trilake.expr.terms.predicate import Conjunct, Opaque, Predicate, all_of
 
 if TYPE_CHECKING:
     from trilake.expr.sql.functions import Function
+
+#: A constant of another type, as :attr:`Conjunct.sql` has it.
+_TYPED = re.compile(r"(?:CAST\('[^']*' AS [^()']*\)|\bX'[0-9A-Fa-f]*')")
+_IN = re.compile(r"\bIN \(")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,26 @@ class Filter:
     def columns(self) -> frozenset[str]:
         """The top-level columns that the condition reads, in the schema's spelling."""
         return frozenset(path[0] for path in self.paths)
+
+    @cached_property
+    def assumes_ansi(self) -> bool:
+        """Whether a session without ANSI mode may evaluate it to other values.
+
+        Such a session casts strings to other types, and others to strings, by other rules; dates and times are
+        compared with a string as in ANSI mode, but not by IN.
+        """
+        return self.expression is None and any(map(self._casts_by_mode, self.conjuncts))
+
+    def _casts_by_mode(self, conjunct: Conjunct) -> bool:
+        if any(isinstance(node, Opaque) for node in conjunct.predicate.walk()):
+            return True
+        sql = _TYPED.sub("", conjunct.sql)
+        if "'" not in sql:
+            return False
+        columns = {self.schema.field(path[0]).type for path in conjunct.predicate.paths()}
+        if not _IN.search(sql):
+            columns = {t for t in columns if not (pa.types.is_date(t) or pa.types.is_timestamp(t))}
+        return not all(map(is_string, columns))
 
     def evaluate(self, rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
         """Evaluate to true, false or null for each row, in order.

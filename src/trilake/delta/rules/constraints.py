@@ -145,7 +145,7 @@ class RowSession:
 
     If its time zone differs from UTC (``zoned``), it evaluates all that may depend on it.  Without ANSI mode
     (``lenient``), casts and arithmetic do not fail: it evaluates generated columns, and all checks but comparisons with
-    constants.
+    constants of the column's type.
     """
 
     zoned: bool = False
@@ -168,7 +168,8 @@ def checks_in_session(checks: tuple[Check, ...], schema: StructType, session: Ro
     def differs(check: Check) -> bool:
         if check.condition is None:
             return False
-        if session.lenient and check.filter is None and unknown.isdisjoint(check.condition.columns):
+        by_mode = check.filter is None or check.filter.assumes_ansi
+        if session.lenient and by_mode and unknown.isdisjoint(check.condition.columns):
             return True
         return session.depends_on_zone(check.sql, schema, check.condition.columns)
 

@@ -26,7 +26,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import SPARK_ERRORS, java_session
-from trilake.spark.session.settings import is_utc, session_choice, session_flag
+from trilake.spark.session.settings import is_ansi, is_utc, session_choice, session_flag
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
@@ -311,11 +311,6 @@ def overwrites_dynamically(spark: SparkSession) -> bool:
     """Whether an overwrite, by default, replaces only the partitions of its rows."""
     mode = session_choice(spark, OVERWRITE_MODE, ("static", "dynamic"))
     return mode == "dynamic" and session_flag(spark, DYNAMIC, True)
-
-
-def is_ansi(spark: SparkSession) -> bool:
-    """Whether casts in the session fail for a value that does not fit; the default depends on the release."""
-    return str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
 
 def row_session(spark: SparkSession) -> RowSession:

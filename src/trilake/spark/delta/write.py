@@ -65,6 +65,7 @@ from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows,
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import (
     ZONE,
+    is_ansi,
     is_utc,
     quoted_plainly,
     reads_quotes_plainly,
@@ -141,8 +142,8 @@ def _isolated(
 def _with_predicate_in_utc(
     spark: SparkSession, request: WriteRequest, log: DeltaLog, seen: Head | None
 ) -> tuple[WriteRequest, Head | None]:
-    """Translate the predicate of an overwrite from the session's time zone and its way to quote names."""
-    if request.replace_where is None or (is_utc(spark) and reads_quotes_plainly(spark)):
+    """Translate the predicate of an overwrite from the session's time zone and its way to cast and to quote."""
+    if request.replace_where is None or (is_utc(spark) and is_ansi(spark) and reads_quotes_plainly(spark)):
         return request, seen
     with suppress(TableNotFoundError):  # a new table
         seen = log.snapshot() if seen is None else seen

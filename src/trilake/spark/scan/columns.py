@@ -32,7 +32,7 @@ from trilake.spark.scan.resolution import column_errors, resolving
 from trilake.spark.session.compat import error_condition, is_column, is_connect
 from trilake.spark.session.internals import SPARK_ERRORS, java_column, java_frame, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
-from trilake.spark.session.settings import is_utc, reads_quotes_plainly
+from trilake.spark.session.settings import is_ansi, is_utc, reads_quotes_plainly
 
 #: The package of Spark's expressions; any other class is a user's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
@@ -141,19 +141,21 @@ def read_condition(
             help="compute it in a column first, and use that column",
             condition=_NON_DETERMINISTIC,
         )
+    analysed = sql
     if isinstance(condition, str) and alias is None and reads_quotes_plainly(spark):
         sql = condition
     elif sql is None and alias is None and is_connect(spark):
         sql = connect_sql(spark, column)
     display = condition if isinstance(condition, str) else sql or column_sql(condition) or str(condition)
-    filter = None if sql is None else _certain_filter(spark, sql, schema)
+    filter = None if sql is None else _certain_filter(spark, sql, schema, analysed=analysed)
     return Condition(column, display, printed or display, filter)
 
 
 def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
-    """A condition as SQL that parses the same under Spark's default settings for strings and names.  Raises
+    """A condition as SQL that means the same under Spark's default settings for strings, names and casts.  Raises
     ``FilterError`` if it cannot be resolved or translated."""
-    if reads_quotes_plainly(spark) or not _QUOTED.search(source):
+    quoted = not reads_quotes_plainly(spark) and _QUOTED.search(source) is not None
+    if not quoted and (is_ansi(spark) or not _assumes_ansi(source, schema)):
         return source
     sql = None
     if not is_connect(spark):
@@ -161,11 +163,28 @@ def plain_text(spark: SparkSession, source: str, schema: StructType) -> str:
             frame = empty_frame(spark, schema).where(source)
             sql = built_in_sql(query_execution(frame).analyzed().condition)
     if sql is None:
-        raise FilterError(
-            f"cannot rewrite {source}: the session's settings for strings or quoted names are not supported",
-            help="unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
-        )
+        what, help = _NOT_QUOTED if quoted else _NOT_CAST
+        raise FilterError(f"cannot rewrite {source}: {what}", help=help)
     return sql
+
+
+#: Why :func:`plain_text` fails, and what to do.
+_NOT_QUOTED = (
+    "the session's settings for strings or quoted names are not supported",
+    "unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
+)
+_NOT_CAST = (
+    "without ANSI mode, it compares strings with other types in Spark's own way",
+    "write constants of the columns' types, such as 7 or DATE'2024-01-31', or set spark.sql.ansi.enabled to true",
+)
+
+
+def _assumes_ansi(source: str, schema: StructType) -> bool:
+    try:
+        parsed = parse_filter(source, filter_schema(read_schema(schema)))
+    except FilterError:
+        return False  # the write raises the error
+    return parsed is not None and parsed.assumes_ansi
 
 
 def column_sql(column: Column) -> str | None:
@@ -176,20 +195,25 @@ def column_sql(column: Column) -> str | None:
         return None
 
 
-def _certain_filter(spark: SparkSession, sql: str, schema: StructType) -> Filter | None:
+def _certain_filter(spark: SparkSession, sql: str, schema: StructType, *, analysed: str | None) -> Filter | None:
+    """The filter for a condition; without ANSI mode that for its ``analysed`` SQL, with all casts, if they matter."""
     if _CLOCK.search(sql):
         return None
     try:
         parsed = parse_filter(sql, filter_schema(read_schema(schema)))
     except FilterError:
-        return None
-    assert parsed is not None
-    return parsed if is_certain(spark, parsed) else None
+        parsed = None
+    if sql != analysed and analysed is not None and (parsed is None or parsed.assumes_ansi) and not is_ansi(spark):
+        return _certain_filter(spark, analysed, schema, analysed=analysed)
+    return parsed if parsed is not None and is_certain(spark, parsed, analysed=sql == analysed) else None
 
 
-def is_certain(spark: SparkSession, filter: Filter) -> bool:
-    """Whether a filter means the same in this session as outside Spark, now and whenever it is evaluated."""
+def is_certain(spark: SparkSession, filter: Filter, *, analysed: bool = False) -> bool:
+    """Whether a filter means the same in this session as outside Spark, now and whenever it is evaluated;
+    ``analysed`` means that it has all casts that Spark adds."""
     of_spark = filter.expression is None
+    if not analysed and filter.assumes_ansi and not is_ansi(spark):
+        return False
     if of_spark and (_CLOCK.search(filter.sql) or (_depends_on_zone(filter) and not is_utc(spark))):
         return False
     if all(char_length(filter.schema.field(name)) is None for name in filter.columns):

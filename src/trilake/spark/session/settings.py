@@ -88,6 +88,11 @@ def quoted_plainly(spark: SparkSession) -> AbstractContextManager[None]:
     return nullcontext() if reads_quotes_plainly(spark) else overridden(spark, dict.fromkeys(_QUOTES, "false"))
 
 
+def is_ansi(spark: SparkSession) -> bool:
+    """Whether casts in the session fail for a value that does not fit; the default depends on the release."""
+    return str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+
+
 def is_utc(spark: SparkSession) -> bool:
     """Whether timestamps have the same meaning in the session and in the embedded engine."""
     return session_zone(spark) in UTC_ZONES

@@ -22,10 +22,10 @@ from trilake.delta.protocol.type_widening import NO_WIDENING, AutomaticWidening
 from trilake.delta.rules.store_assignment import needs_no_cast
 from trilake.errors import SchemaMismatchError, TrilakeError, WriteFailedError
 from trilake.expr.nested import fields_problem
-from trilake.spark.delta.settings import CAST_AS_SESSION, is_ansi
+from trilake.spark.delta.settings import CAST_AS_SESSION
 from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
-from trilake.spark.session.settings import session_choice, session_flag
+from trilake.spark.session.settings import is_ansi, session_choice, session_flag
 from trilake.spark.session.type_tree import paired, with_parts
 
 Policy = Literal["ANSI", "LEGACY", "STRICT"]
