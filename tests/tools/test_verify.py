@@ -121,6 +121,19 @@ def test_tags_of_branches_are_verified(tmp_path: Path) -> None:
     assert "version 7 of branch 'side'" in found.message
 
 
+def test_checkpoints_without_statistics_are_sound() -> None:
+    """The statistics that files with deletion vectors need are lost in a checkpoint without any, as in Spark."""
+    on = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "1"}
+    properties = on | {"delta.checkpoint.writeStatsAsJson": "false"}
+    trilake.write({"n": [1, 2, 3]}, "memory://verify-no-stats", properties=properties)
+    table = trilake.open("memory://verify-no-stats")
+    table.delete("n = 2")
+    assert trilake.open(table.uri).files()["num_records"].to_pylist() == [None]
+    assert trilake.verify(table.uri).ok
+    table.delete("n = 3")
+    assert table.refresh().to_arrow().to_pylist() == [{"n": 1}]
+
+
 def test_older_version_is_verified(tmp_path: Path, sound: Callable[[str], Path]) -> None:
     folder = tmp_path / "t"
     shutil.copytree(sound("build"), folder)

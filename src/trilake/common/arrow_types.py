@@ -130,7 +130,7 @@ def values_at(rows: pa.Table | pa.RecordBatch, path: Sequence[str]) -> pa.Array 
     """
     values = rows.column(path[0])
     for name in path[1:]:
-        values = pc.struct_field(values, name)
+        values = pc.struct_field(values, [name])
     return values
 
 

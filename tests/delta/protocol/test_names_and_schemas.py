@@ -30,6 +30,23 @@ def test_invalid_parquet_names_suggest_column_mapping(tmp_path: Path, name: str)
     assert trilake.open(str(tmp_path / "m")).to_arrow().column_names == [name, "s"]
 
 
+@pytest.mark.parametrize("name", [".f", "..", ".f[0]", "[0]"])
+def test_fields_of_structs_have_any_name(name: str) -> None:
+    """pyarrow reads a string that begins with a dot as a path of fields."""
+    uri = f"memory://{uuid.uuid4()}"
+    field, merged = f"s.`{name}`", [{"s": {name: 5.0, "k": 1}}]
+    trilake.write([{"s": {name: 1.5, "k": 1}}, {"s": {name: float("nan"), "k": 2}}], uri)
+    table = opened(uri)
+    assert table.count(f"{field} = 1.5") == 1
+    assert table.count(f"{field} + 1 = 2.5") == 1
+    assert table.update({field: f"{field} * 2"}, f"{field} = 1.5").rows == 1
+    table.merge(merged, f"t.s.k = u.s.k and t.{field} < 4", "u", "t").when_matched_update_all().execute()
+    trilake.sql(f"ANALYZE TABLE delta.`{uri}` COMPUTE DELTA STATISTICS")
+    assert table.refresh().count(f"{field} = 5") == 1
+    trilake.alter(uri).add_constraint("positive", f"{field} > 0")
+    assert trilake.verify(uri).ok
+
+
 @pytest.mark.parametrize("type_", ["interval", "interval day to second", "INTERVAL YEAR TO MONTH"])
 def test_interval_types_are_rejected(tmp_path: Path, type_: str) -> None:
     with pytest.raises(InvalidArgumentError, match="does not support interval types"):

@@ -91,6 +91,11 @@ class FileColumns:
             fields.append(pa.field("stats_parsed", parser.type))
         return FileColumns(pa.struct(fields), parser, metadata)
 
+    @property
+    def have_stats(self) -> bool:
+        """Whether statistics outlive the commits of their files."""
+        return self.stats is not None or "stats" in self.type.names
+
     def adds(self, files: pa.Table) -> pa.StructArray:
         columns: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
         if self.stats is not None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arrow_types import values_at
+from trilake.delta.log.checkpoint_parts import FileColumns
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.rules.constraints import Check, table_checks, verify_checks, verify_not_null
@@ -242,6 +243,8 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
     counts = record_counts(adds, table.engine.query)
     vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
     unknown = pc.and_(pc.is_null(counts), vectors)
+    if not FileColumns.of(table.snapshot).have_stats:  # as the table's properties ask, none survive a checkpoint
+        unknown = pc.and_(unknown, json_strings)
     yield from wrong(unknown, message="the file has a deletion vector, but its statistics have no numRecords")
     cardinality = pc.struct_field(adds["deletionVector"], "cardinality")
     more = pc.greater(cardinality, counts)

@@ -73,7 +73,7 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
         for name in path[1:]:
             if isinstance(values.type, pa.BaseExtensionType):
                 values = values.cast(values.type.storage_type)
-            values = pc.struct_field(values, name)
+            values = pc.struct_field(values, [name])
         return normalise(values)
     except pa.ArrowException as error:
         raise FilterError(

@@ -88,7 +88,7 @@ def _at(values: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
     for name in path[1:]:
         if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
             return None
-        column = pc.struct_field(column, name)
+        column = pc.struct_field(column, [name])
     return column
 
 
