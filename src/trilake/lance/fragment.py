@@ -37,7 +37,7 @@ from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.pylance.data_files import described
 from trilake.lance.pylance.operation import LanceOperation, Transaction, base_paths
 from trilake.lance.pylance.scanner import LanceScanner, Scannable, ScannerBuilder
-from trilake.lance.scan.fragment_reader import FragmentReader, Rows, one_batch
+from trilake.lance.scan.fragment_reader import FragmentReader, Rows, one_batch, split
 from trilake.lance.scan.parse_sql import PylanceSql
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.scan import ScanPlan, finish
@@ -412,7 +412,7 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
         if predicate is None:
             raise WrongTypeError("delete needs a predicate, got None", help='pass "true" to delete all rows')
         snapshot = self._ds.snapshot
-        rows = snapshot.matching(condition_of(snapshot, PylanceSql.of(predicate)), self._fragment)
+        rows = split(snapshot.matching(condition_of(snapshot, PylanceSql.of(predicate)), [self._fragment]))[1]
         return self._marked(rows) if len(rows) else self.metadata
 
     def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
@@ -529,7 +529,9 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
         def of_read(batch: pa.RecordBatch) -> pa.RecordBatch:
             return values(batch if selection.projection is None else selection.projection.project(batch))
 
-        widened = commands.widen(self._fragment, snapshot, target, selection.columns, of_read, places=selection.places)
+        (widened,) = commands.widen(
+            self._fragment, snapshot, target, selection.columns, of_read, snapshot.store, places=selection.places
+        )
         return FragmentMetadata.of(widened), LanceSchema(snapshot.view.schema).with_columns(target.view.schema)
 
     def merge(

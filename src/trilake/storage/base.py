@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 import pyarrow as pa
 
@@ -96,6 +96,16 @@ class WriteGroup:
     def open_output(self, key: str) -> IO[bytes]:
         """Open a writable file, like :meth:`Store.open_output`; the name must be unique."""
         return self.store.open_output(key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.abandon()
 
     def finish(self) -> None:
         """Make all closed files visible and durable.  Raises the errors of closing files."""

@@ -20,7 +20,7 @@ from trilake.common.text import columns_help
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Expression, evaluate_all
 from trilake.lance.commands import input_rows
-from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, in_parts, write_columns
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
@@ -28,11 +28,13 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.storage_version import NESTED_COLUMNS, StorageVersion
 from trilake.lance.file.types import LISTS
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, one_array, one_batch
+from trilake.lance.scan.joined_reader import joined
 from trilake.lance.scan.parse_sql import PylanceSql, expression_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.storage.base import Store, WriteGroup
 
 #: Matches expressions of numbers without a cast.
 _NUMBER = re.compile(r"[-+*()\d.\s]+")
@@ -53,10 +55,13 @@ def widen(
     target: Target,
     read: LanceSchema,
     values: Values,
+    store: Store | WriteGroup,
     *,
     places: Sequence[str] = (),
-) -> Fragment:
-    """Add a data file with the columns that ``values`` computes from the columns ``read`` and ``places``."""
+) -> Iterator[Fragment]:
+    """Add a data file in ``store`` to each fragment of a reader, with the columns that ``values`` computes from the
+    columns ``read`` and ``places``.
+    """
     stored = snapshot.view.stored(read)
     position = 0
 
@@ -80,8 +85,10 @@ def widen(
                 new = new.take(pa.array(at))
             yield target.stored(new)
 
-    (entry,) = write_columns(reader.store, batches(), target, snapshot.runtime, reader.physical_rows)
-    return replace(reader.fragment, files=(*reader.fragment.files, entry), physical_rows=reader.physical_rows)
+    sizes = [one.physical_rows for one in reader.readers]
+    for one, rows, part in zip(reader.readers, sizes, in_parts(batches(), sizes), strict=True):
+        (entry,) = write_columns(store, part, target, snapshot.runtime, rows)
+        yield replace(one.fragment, files=(*one.fragment.files, entry), physical_rows=rows)
 
 
 def _new_values(values: Values, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -150,25 +157,27 @@ def add_columns(
     *,
     nulls: NullPolicy = "error",
     repeatable: bool = True,
+    by_fragment: bool = False,
     places: Sequence[str] = (),
     check: Callable[[], object] = lambda: None,
 ) -> Snapshot:
     """Add computed columns.
 
     ``values`` gets the columns ``read`` (``None`` for all) and the row id columns ``places`` of all rows in order; if
-    ``repeatable``, again for each attempt to commit.  ``check`` is called after the last row, and raises if values
-    remain.
+    ``repeatable``, again for each attempt to commit; if ``by_fragment``, those of one fragment in a call.  ``check`` is
+    called after the last row, and raises if values remain.
     """
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
         target = new_columns(current, schema, nulls)
         columns = current.view.columns(read)
         fragments = []
-        for reader in current.readers:
-            fragment = widen(reader, current, target, columns, values, places=places)
-            written.append(replace(fragment, files=fragment.files[-1:]))
-            fragments.append(fragment)
-        check()
+        with current.store.write_group() as group:
+            for reader in current.readers if by_fragment else joined(current.readers):
+                for fragment in widen(reader, current, target, columns, values, group, places=places):
+                    written.append(replace(fragment, files=fragment.files[-1:]))
+                    fragments.append(fragment)
+            check()
         return op.Merge(tuple(fragments), _merged(current, target.schema)[0])
 
     return replanned_with_files(snapshot, make, USUAL if repeatable else Retries(0))
@@ -390,7 +399,7 @@ def alter_columns(
             if new_type is not None:
                 _check_castable(current, target, top, str(alteration["path"]))
                 casts[target.id] = target, new_type
-        readers, schema = list(current.readers), current.manifest.schema
+        schema = current.manifest.schema
         fragments = list(current.manifest.fragments)
         first = next_field_id(current.manifest)
         for id, (field, kind) in casts.items():
@@ -400,10 +409,12 @@ def alter_columns(
             first = max(f.id for f in (*new.walk(), *fields[top.id].walk())) + 1
             column = Target(LanceSchema((new,), {}), storage, nulls=nulls, extend=True)
             values = _caster(arrow, [f.name for f in inside])
-            for i, reader in enumerate(readers):
-                wide = widen(reader, current, column, LanceSchema((top,), {}), values)
-                written.append(replace(wide, files=wide.files[-1:]))
-                fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))
+            with current.store.write_group() as group:
+                read = LanceSchema((top,), {})
+                every = (f for r in joined(current.readers) for f in widen(r, current, column, read, values, group))
+                for i, wide in enumerate(every):
+                    written.append(replace(wide, files=wide.files[-1:]))
+                    fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))
             for _ in inside:
                 (new,) = new.children
             fields[top.id] = fields[top.id].swapped({id: new})
@@ -565,7 +576,7 @@ def add(
             new_schema = result.schema
         values = transforms if batch_size is None else in_batches(transforms, batch_size)
         values = with_columns(values, new_schema)
-        return add_columns(snapshot, new_schema, read, values, nulls=nulls)
+        return add_columns(snapshot, new_schema, read, values, nulls=nulls, by_fragment=True)
     check_use(options, ("reader_schema",), "rows")
     feed, first = Feed(*input_rows.stream(transforms, schema)), snapshot.schema.names[:1]
     return add_columns(snapshot, feed.schema, first, feed, nulls=nulls, repeatable=False, check=feed.check_end)

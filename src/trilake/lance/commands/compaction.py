@@ -12,13 +12,18 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from trilake.common.arguments import count, flag
 from trilake.common.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
-from trilake.lance.commands.fragment_writer import Target, WriteOptions, discarded_on_failure, write_fragments
+from trilake.lance.commands.fragment_writer import (
+    Target,
+    WriteOptions,
+    discarded_on_failure,
+    in_parts,
+    write_fragments,
+)
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import OptionError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
@@ -322,7 +327,7 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     target = Target(schema, snapshot.manifest.storage_version, folded=False)
     new: list[Fragment] = []
     with discarded_on_failure(snapshot.store, new):
-        for part in _parts(rows, _sizes(sum(r.num_rows for r in readers), task.options.target_rows_per_fragment)):
+        for part in in_parts(rows, _sizes(sum(r.num_rows for r in readers), task.options.target_rows_per_fragment)):
             new += write_fragments(snapshot.store, part, target, options, snapshot.runtime)
     rows_of = ((reader.fragment.id, reader.live_offsets) for reader in readers)
     return RewriteResult(task.entries, snapshot.moved(new, rows_of, unchanged=True), task.read_version)
@@ -333,22 +338,6 @@ def _sizes(rows: int, least: int) -> list[int]:
     files = max(rows // least, 1)
     size, longer = divmod(rows, files)
     return [size + 1] * longer + [size] * (files - longer)
-
-
-def _parts(batches: Iterator[pa.RecordBatch], sizes: Iterable[int]) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Divide batches by numbers of rows; each part must be read before the next one."""
-    rest: pa.RecordBatch | None = None
-
-    def part(size: int) -> Iterator[pa.RecordBatch]:
-        nonlocal rest
-        while size:
-            batch = next(batches) if rest is None else rest
-            rest = batch.slice(size) if batch.num_rows > size else None
-            batch = batch.slice(0, size)
-            size -= batch.num_rows
-            yield batch
-
-    return map(part, sizes)
 
 
 def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:

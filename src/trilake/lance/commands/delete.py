@@ -13,21 +13,26 @@ from trilake.errors import FilterError
 from trilake.expr import Filter
 from trilake.lance.commands.replan import USUAL, Retries, replanned
 from trilake.lance.file.errors import DeletePredicateError
-from trilake.lance.scan.fragment_reader import FragmentReader, Rows
+from trilake.lance.scan.fragment_reader import FragmentReader, Rows, runs
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import deletions
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
+from trilake.storage.base import WriteGroup
 from trilake.table.table import FilterLike
 
 
-def mark(snapshot: Snapshot, reader: FragmentReader, rows: Rows) -> Fragment | None:
-    """Write a deletion file that adds rows to the deleted ones; ``None`` if no live row remains."""
+def mark(snapshot: Snapshot, reader: FragmentReader, rows: Rows, group: WriteGroup | None = None) -> Fragment | None:
+    """Write a deletion file that adds rows to the deleted ones; ``None`` if no live row remains.
+
+    A file of a ``group`` becomes visible when the caller finishes the group.
+    """
     deleted = reader.deleted_set | BitMap(rows.astype("uint32"))
     if len(deleted) >= reader.physical_rows:
         return None
     id = snapshot.runtime.new_number()
-    entry = deletions.write(reader.store, reader.fragment.id, deleted, read_version=snapshot.version, id=id)
+    store = group or reader.store
+    entry = deletions.write(store, reader.fragment.id, deleted, read_version=snapshot.version, id=id)
     return replace(reader.fragment, deletion_file=entry, physical_rows=reader.physical_rows)
 
 
@@ -35,14 +40,15 @@ def mark_all(snapshot: Snapshot, offsets: dict[int, Rows]) -> tuple[tuple[Fragme
     """Mark rows by fragment id; returns the updated fragments and the ids of those that are now empty."""
     updated: list[Fragment] = []
     removed: list[int] = []
-    for fragment_id, rows in offsets.items():
-        if not len(rows):
-            continue
-        fragment = mark(snapshot, snapshot.by_id[fragment_id], rows)
-        if fragment is None:
-            removed.append(fragment_id)
-        else:
-            updated.append(fragment)
+    with snapshot.store.write_group() as group:
+        for fragment_id, rows in offsets.items():
+            if not len(rows):
+                continue
+            fragment = mark(snapshot, snapshot.by_id[fragment_id], rows, group)
+            if fragment is None:
+                removed.append(fragment_id)
+            else:
+                updated.append(fragment)
     return tuple(updated), tuple(removed)
 
 
@@ -66,9 +72,9 @@ def delete(snapshot: Snapshot, predicate: FilterLike, retries: Retries = USUAL) 
     def plan(current: Snapshot) -> op.Operation:
         nonlocal count
         condition = condition_of(current, predicate)
-        offsets = {reader.fragment.id: current.matching(condition, reader) for reader in current.readers}
-        count = sum(map(len, offsets.values()))
-        updated, removed = mark_all(current, offsets)
+        matching = current.matching(condition)
+        count = len(matching)
+        updated, removed = mark_all(current, dict(runs(matching)))
         return op.Delete(updated, removed, str(predicate))
 
     by_ids = snapshot.names_ids(condition_of(snapshot, predicate))

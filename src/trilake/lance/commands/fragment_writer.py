@@ -529,7 +529,12 @@ class _Files:
     """The data files of a new fragment, one for each run of field ids."""
 
     def __init__(
-        self, store: Store | WriteGroup, target: Target, runtime: Runtime, bases: Bases, base_id: int | None = None
+        self,
+        store: Store | WriteGroup,
+        target: Target,
+        runtime: Runtime,
+        bases: Bases | None = None,
+        base_id: int | None = None,
     ) -> None:
         self._target = target
         self._runs = target.runs()
@@ -537,7 +542,7 @@ class _Files:
         self.fragment = Fragment(0, tuple(entries))
         self._writers: list[DataFileWriter] = []
         for entry, schema in zip(self.fragment.files, self._runs):
-            place, key = (store, entry.key) if base_id is None else bases.data_file(entry)
+            place, key = (store, entry.key) if bases is None or base_id is None else bases.data_file(entry)
             writer = new_data_file(place, key, schema, target.version, extend_dictionaries=target.extend)
             self._writers.append(writer)
 
@@ -575,14 +580,32 @@ class _Files:
                 writer.discard()
 
 
+def in_parts(batches: Iterator[pa.RecordBatch], sizes: Iterable[int]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Divide batches by numbers of rows; each part must be read before the next one."""
+    rest: pa.RecordBatch | None = None
+
+    def part(size: int) -> Iterator[pa.RecordBatch]:
+        nonlocal rest
+        while size:
+            batch = next(batches, None) if rest is None else rest
+            if batch is None:
+                return
+            rest = batch.slice(size) if batch.num_rows > size else None
+            batch = batch.slice(0, size)
+            size -= batch.num_rows
+            yield batch
+
+    return map(part, sizes)
+
+
 def write_columns(
-    store: Store, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, rows: int
+    store: Store | WriteGroup, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, rows: int
 ) -> tuple[DataFile, ...]:
     """Write columns for existing rows, one file per run of field ids; each stored batch becomes a row group.
 
     Raises ``RowsDoNotFitError`` unless there are as many as ``rows``; then no file is published.
     """
-    with _Files(store, target, runtime, Bases(store)) as files:
+    with _Files(store, target, runtime) as files:
         for batch in batches:
             files.write(batch)
         if files.num_rows != rows:

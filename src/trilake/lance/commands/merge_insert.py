@@ -27,7 +27,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOpti
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import OptionError, RowsDoNotFitError
 from trilake.lance.file.extensions import restore_table
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, by_fragment, one_array, split
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, by_fragment, one_array, runs, split
 from trilake.lance.scan.id_conditions import id_columns
 from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.snapshot import Snapshot
@@ -169,13 +169,10 @@ def planned(
         matched_ids = matches.fragments - changed_ids
         updated = (*updated, *(f for f in snapshot.manifest.fragments if f.id in matched_ids))
     deleted = sum(map(len, matches.deleted.values())) - len(addresses)
-    of, at = split(addresses)
-    edges = np.flatnonzero(np.diff(of)) + 1
-    runs = zip(of[np.concatenate(([0], edges))].tolist(), np.split(at, edges), strict=True) if len(of) else ()
     operation = op.Update(
         removed,
         updated,
-        snapshot.moved(added, runs),
+        snapshot.moved(added, runs(addresses)),
         tuple(done[0].field_ids) if done else (),
         {one.fragment.id: one.offsets.serialize() for one in done},
     )

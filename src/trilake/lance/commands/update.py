@@ -19,7 +19,7 @@ from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, fitted, write_fragments
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, one_array, split
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Ids, one_array, runs
 from trilake.lance.scan.parse_sql import expression_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -54,11 +54,11 @@ def update(
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal count
-        parts_by_fragment: dict[int, list[Rows]] = {}
+        places: list[Ids] = [np.empty(0, np.uint64)]
         target = Target(current.manifest.schema, current.manifest.storage_version, nulls=write_options.nulls)
-        rows = changed_rows(current, updates, where, parts_by_fragment)
+        rows = changed_rows(current, updates, where, places)
         written += write_fragments(current.store, rows, target, write_options, current.runtime)
-        offsets = {id: np.concatenate(parts) for id, parts in parts_by_fragment.items()}
+        offsets = dict(runs(np.concatenate(places)))
         count = sum(map(len, offsets.values()))
         updated, removed = mark_all(current, offsets)
         return op.Update(removed, updated, current.moved(written, offsets.items()))
@@ -103,16 +103,14 @@ def changed_rows(
     snapshot: Snapshot,
     updates: Mapping[str, str],
     where: FilterLike | None,
-    offsets: dict[int, list[Rows]],
+    places: list[Ids],
     readers: Sequence[FragmentReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows with their new values; add their offsets by fragment id to ``offsets``."""
+    """Yield the matching rows with their new values; append their old addresses to ``places``."""
     expressions = bind(snapshot.schema, updates)
     plan = snapshot.plan(None, where, view=snapshot.rows_view, places=(ROW_ADDRESS,))
     for batch in snapshot.scan(plan, readers):
-        ids = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
-        of, at = split(ids)
-        offsets.setdefault(int(of[0]), []).append(at)
+        places.append(batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False))
         rows = pa.Table.from_batches([batch]).drop_columns([ROW_ADDRESS])
         arrays = dict(zip(rows.schema.names, batch.columns))
         for name, values in zip(expressions, evaluate_all(list(expressions.values()), rows)):

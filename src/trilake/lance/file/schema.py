@@ -238,6 +238,10 @@ class LanceSchema:
         return pa.schema([f.storage_field for f in self.fields], dict(self.metadata) or None)
 
     @cached_property
+    def has_blobs(self) -> bool:
+        return any(f.is_blob for f in self.walk())
+
+    @cached_property
     def has_extensions(self) -> bool:
         return any(EXTENSION_NAME in f.metadata for f in self.walk())
 

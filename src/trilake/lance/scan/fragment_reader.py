@@ -71,10 +71,21 @@ def split(addresses: Ids) -> tuple[Rows, Rows]:
 
 def by_fragment(addresses: Ids) -> Iterator[tuple[int, Rows, Rows]]:
     """Group row addresses by fragment: yields its id, the places of its addresses, and their offsets."""
+    if not len(addresses):
+        return
     of, offsets = split(addresses)
-    for fragment_id in np.unique(of).tolist():
-        at = np.flatnonzero(of == fragment_id)
+    order = np.argsort(of, kind="stable")
+    firsts = np.flatnonzero(np.diff(of[order], prepend=-1))
+    for fragment_id, at in zip(of[order[firsts]].tolist(), np.split(order, firsts[1:]), strict=True):
         yield fragment_id, at, offsets[at]
+
+
+def runs(addresses: Ids) -> Iterator[tuple[int, Rows]]:
+    """Split row addresses where their fragment changes, in their order; yields its id and their offsets."""
+    if len(addresses):
+        of, offsets = split(addresses)
+        edges = np.flatnonzero(np.diff(of)) + 1
+        yield from zip(of[[0, *edges]].tolist(), np.split(offsets, edges), strict=True)
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,11 @@ class FragmentReader:
 
     def __repr__(self) -> str:
         return f"FragmentReader({self.fragment.id}, {self.store.uri!r})"
+
+    @property
+    def readers(self) -> Sequence[FragmentReader]:
+        """The readers of each fragment."""
+        return (self,)
 
     @cached_property
     def is_local(self) -> bool:
@@ -211,6 +227,11 @@ class FragmentReader:
         return deletions.offsets_of(self.deleted_set)
 
     @property
+    def has_deletions(self) -> bool:
+        """Whether some rows may be deleted."""
+        return self.fragment.deletion_file is not None
+
+    @property
     def num_deleted(self) -> int:
         """Number of deleted rows, from the manifest if it states it."""
         entry = self.fragment.deletion_file
@@ -222,7 +243,7 @@ class FragmentReader:
 
     def live_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_] | None:
         """Whether each row of a range is live; ``None`` if all are."""
-        if self.fragment.deletion_file is None:
+        if not self.has_deletions:
             return None
         a, b = np.searchsorted(self.deleted, [start, stop])
         if a == b:
@@ -233,7 +254,7 @@ class FragmentReader:
 
     def offsets_of_live(self, ranks: Rows) -> Rows:
         """Return the offset of the n-th live row, for each n in ``ranks``."""
-        if self.fragment.deletion_file is None:
+        if not self.has_deletions:
             return ranks
         return deletions.live_offsets(self.deleted, ranks)
 
@@ -244,7 +265,7 @@ class FragmentReader:
     def is_live(self, offsets: Rows) -> npt.NDArray[np.bool_]:
         """Whether the row at each offset is live."""
         inside = (offsets >= 0) & (offsets < self.physical_rows)
-        if self.fragment.deletion_file is None:
+        if not self.has_deletions:
             return inside
         at = np.searchsorted(self.deleted, offsets)
         deleted = np.zeros(len(offsets), bool)

@@ -27,6 +27,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import PLACE_TYPE, ROW_ID, FragmentReader, Rows, one_array, one_batch
 from trilake.lance.scan.id_conditions import id_columns, with_ids
+from trilake.lance.scan.joined_reader import joined
 from trilake.table.data_files import no_columns
 
 #: Number of chunks of remote files to read at once, and the approximate stored bytes and rows of a chunk.
@@ -433,7 +434,9 @@ def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | No
     if threads > 1:
         batches = _parallel(plan, readers, threads)
     else:  # another thread costs more than it saves
-        batches = chain.from_iterable(read_chunk(plan, chunk) for chunk in chunks(plan, readers))
+        whole = plan.limit is None and plan.candidates is None
+        each = chunks(plan, joined(readers) if whole else readers)
+        batches = chain.from_iterable(read_chunk(plan, chunk) for chunk in each)
     if plan.filter is None:
         return batches
     return _limited(batches, plan.limit, plan.offset)

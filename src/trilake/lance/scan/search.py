@@ -28,8 +28,9 @@ from trilake.lance.index.ivf_legacy import REMAKE
 from trilake.lance.index.ivf_pq import distances
 from trilake.lance.index.vector_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Ids, by_fragment, one_array, split
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, Ids, by_fragment, one_array, split
 from trilake.lance.scan.id_conditions import id_columns
+from trilake.lance.scan.joined_reader import joined
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.vectors import list_distances, valid_rows, vector_leaf, vector_type, vectors_in, vectors_of
@@ -357,20 +358,36 @@ def _allowed(
         if all(i in have for i in index.fragments):
             return None
     by_id = {r.fragment.id: r for r in readers}
-    matching = (
-        {} if condition is None else {i: snapshot.matching(condition, r, use_index=use_index) for i, r in by_id.items()}
-    )
+    matching = _matching(snapshot, readers, condition, use_index)
 
     def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
         snapshot.check_indexed(ids)
+        places = snapshot.addresses_of(ids)
+        if matching is not None:
+            return _among(places, matching)
         ok = np.zeros(len(ids), bool)
-        for id, at, offsets in by_fragment(snapshot.addresses_of(ids)):
+        for id, at, offsets in by_fragment(places):
             reader = by_id.get(id)
             if reader is not None:
-                ok[at] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[id])
+                ok[at] = reader.is_live(offsets)
         return ok
 
     return allowed
+
+
+def _matching(
+    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, use_index: bool
+) -> Ids | None:
+    """The addresses of the live rows that match a condition, ascending; ``None`` without one."""
+    return None if condition is None else np.sort(snapshot.matching(condition, readers, use_index=use_index))
+
+
+def _among(places: Ids, ascending: Ids) -> npt.NDArray[np.bool_]:
+    """Whether each address is one of the others."""
+    at = np.searchsorted(ascending, places)
+    found = at < len(ascending)
+    found[found] = ascending[at[found]] == places[found]
+    return found
 
 
 def _flat(
@@ -386,9 +403,7 @@ def _flat(
         return []
     columns = snapshot.view.schema.project([nearest.column])
     projection = snapshot.view.stored(columns)
-    matching = (
-        {} if condition is None else {id(r): snapshot.matching(condition, r, use_index=use_index) for r in readers}
-    )
+    matching = _matching(snapshot, readers, condition, use_index)
 
     def search_chunk(chunk: scan.Chunk) -> tuple[Ids, Floats]:
         reader = chunk.reader
@@ -398,8 +413,8 @@ def _flat(
         parts = [nearest.distances(array, metric) for array in arrays]
         nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
-        if condition is not None:
-            keep = np.isin(at, matching[id(reader)])
+        if matching is not None:
+            keep = _among(reader.places(ROW_ADDRESS, at), matching)
         within = nearest.in_range(nearness)
         if within is not None:
             keep = within if keep is None else keep & within
@@ -414,9 +429,10 @@ def _flat(
 
     plan = ScanPlan(snapshot.view, columns)
     # Local files keep processors busy; threads wait for remote ones.
-    threads = min(scan.THREADS, os.cpu_count() or 1) if all(r.is_local for r in readers) else scan.THREADS
+    local = all(r.is_local for r in readers)
+    threads = min(scan.THREADS, os.cpu_count() or 1) if local else scan.THREADS
     with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
-        return list(pool.map(search_chunk, scan.chunks(plan, readers)))
+        return list(pool.map(search_chunk, scan.chunks(plan, joined(readers) if local else readers)))
 
 
 def _rows(

@@ -32,7 +32,6 @@ from trilake.lance.scan.fragment_reader import (
     addresses,
     by_fragment,
     one_batch,
-    split,
 )
 from trilake.lance.scan.id_conditions import condition_schema, id_columns
 from trilake.lance.scan.open_indices import OpenIndices
@@ -78,10 +77,13 @@ class Snapshot:
 
     def at(self, manifest: Manifest) -> Snapshot:
         """Return the snapshot of another version, which shares the readers of fragments that both have."""
+        same = manifest.schema == self.manifest.schema and not manifest.schema.dictionaries
+        if same:
+            manifest = replace(manifest, schema=self.manifest.schema)  # readers of both versions can be joined
         other = Snapshot(self.store, manifest, self.runtime)
         if manifest.base_paths == self.manifest.base_paths:
             other.indices = self.indices
-        if manifest.schema == self.manifest.schema and not manifest.schema.dictionaries:
+        if same:
             other.view = self.view
             readers = {reader.fragment: reader for reader in self.readers}
             shared = (copy(readers[f]) if f in readers else other.reader(f) for f in manifest.fragments)
@@ -339,11 +341,13 @@ class Snapshot:
 
     # --- for commands ------------------------------------------------------------------------------------------------
 
-    def matching(self, filter: Filter | None, reader: FragmentReader, *, use_index: bool = True) -> Rows:
-        """Find the offsets of a fragment's live rows that match a filter."""
+    def matching(
+        self, filter: Filter | None, readers: Iterable[FragmentReader] | None = None, *, use_index: bool = True
+    ) -> Ids:
+        """Find the addresses of the live rows of these fragments, by default of all, that match a filter."""
         plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, places=(ROW_ADDRESS,), use_index=use_index))
-        batches = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
-        return split(np.concatenate([np.empty(0, np.uint64), *batches]))[1]
+        batches = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, readers)]
+        return np.concatenate([np.empty(0, np.uint64), *batches])
 
     def validate(self) -> None:
         """Check fields, fragments, data files, deletion files and the files of indices.

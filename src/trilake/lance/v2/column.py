@@ -177,9 +177,11 @@ def _with_levels(page: Page, arrow: pa.DataType) -> Page:
 def _runs(pages: Sequence[Page]) -> list[Sequence[Page]]:
     """Group adjacent pages that can be read as one."""
     runs: list[Sequence[Page]] = []
-    for _, alike in groupby(pages, _layout_key):
+    keys = {id(page.encoding): page for page in pages}  # the pages of small files share their descriptions
+    layouts = {each: _layout_key(page) for each, page in keys.items()}
+    for layout, alike in groupby(pages, lambda page: layouts[id(page.encoding)]):
         run = list(alike)
-        runs += [run] if _layout_key(run[0]) else [[page] for page in run]
+        runs += [run] if layout else [[page] for page in run]
     return runs
 
 

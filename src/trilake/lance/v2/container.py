@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
@@ -43,6 +43,17 @@ class Page:
     length: int
     encoding: Any
     buffers: Sequence[tuple[int, int]]
+
+
+@lru_cache(maxsize=256)
+def _parsed(encoding: bytes) -> tuple[str, Any]:
+    """Parse the description of a page: its URL, and the message, ``None`` for an unknown URL.
+
+    Pages of small files have few different ones.
+    """
+    packed = any_pb2.Any.FromString(encoding)
+    known = _URLS.get(packed.type_url)
+    return packed.type_url, None if known is None else known[0].FromString(packed.value)
 
 
 class Container:
@@ -115,10 +126,10 @@ class Container:
         return CorruptFileError(message, help=help, file=self.source.file, **context)
 
     def _table(self, position: int, count: int) -> list[tuple[int, int]]:
-        entries = np.frombuffer(self.source.read(position, _ENTRY * count), "<u8").reshape(-1, 2)
-        if len(entries) and (entries.max() > self.source.size or entries.sum(axis=1).max() > self.source.size):
+        entries = list(struct.iter_unpack("<QQ", self.source.read(position, _ENTRY * count)))
+        if any(start + size > self.source.size for start, size in entries):
             raise self.fail("an offset table points outside the file")
-        return [(a, b) for a, b in entries.tolist()]
+        return entries
 
     def _parse(self, kind: Any, position: int, size: int) -> Any:
         data = self.source.read(position, size).to_pybytes()
@@ -127,20 +138,16 @@ class Container:
     def _encoding(self, encoding: file2_pb2.Encoding, number: int) -> Any:
         if encoding.WhichOneof("location") != "direct":
             raise self._unsupported(f"an encoding stored outside the page ({encoding.WhichOneof('location')})", number)
-        packed = self._message(any_pb2.Any, encoding.direct.encoding, number)
-        kind, versions = _URLS.get(packed.type_url, (None, ()))
-        if kind is None:
-            raise self._unsupported(f"the encoding {packed.type_url!r}", number)
-        if self.version not in versions:  # drafts of 2.1 have the same version number, but the pages of 2.0
-            version = f"{self.version[0]}.{self.version[1]}"
-            raise self._unsupported(f"pages of {packed.type_url!r} in a file of {version}", number)
-        return self._message(kind, packed.value, number)
-
-    def _message(self, kind: Any, data: bytes, number: int) -> Any:
         try:
-            return kind.FromString(data)
+            url, message = _parsed(encoding.direct.encoding)
         except DecodeError as e:
             raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
+        if message is None:
+            raise self._unsupported(f"the encoding {url!r}", number)
+        if self.version not in _URLS[url][1]:  # drafts of 2.1 have the same version number, but the pages of 2.0
+            version = f"{self.version[0]}.{self.version[1]}"
+            raise self._unsupported(f"pages of {url!r} in a file of {version}", number)
+        return message
 
     def _unsupported(self, what: str, number: int) -> TrilakeError:
         return UnsupportedProtocolError(
@@ -149,3 +156,39 @@ class Container:
             file=self.source.file,
             column=number,
         )
+
+
+class JoinedColumns:
+    """The pages of several files of one layout, whose rows follow each other.
+
+    ``source`` has the content of all files, ``starts`` says where that of each begins, and ``rows`` is the number of
+    rows of each.
+    """
+
+    def __init__(self, parts: Sequence[Container], source: Source, starts: Sequence[int], rows: Sequence[int]) -> None:
+        self.source = source
+        self.length: int | None = sum(rows)
+        self._parts = list(zip(parts, starts, rows, strict=True))
+        self._pages: dict[int, tuple[list[Page], int]] = {}
+
+    def column(self, number: int) -> tuple[list[Page], int]:
+        """Return the pages of a column, and its number of rows; see :meth:`Container.column`."""
+        cached = self._pages.get(number)
+        if cached is not None:
+            return cached
+        pages: list[Page] = []
+        first, widths = 0, set()
+        for part, start, rows in self._parts:
+            own, count = part.column(number)
+            for page in own:
+                buffers = [(position + start, size) for position, size in page.buffers]
+                pages.append(Page(first + page.first, page.length, page.encoding, buffers))
+            first += count
+            widths.add(count / rows)
+        if len(widths) > 1:  # the rows of one file would be read as those of another
+            raise self.fail("the columns of a file have different numbers of rows", column=number)
+        self._pages[number] = pages, first
+        return pages, first
+
+    def fail(self, message: str, **context: Any) -> CorruptFileError:
+        return CorruptFileError(message, file=self.source.file, **context)

@@ -16,10 +16,10 @@ from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolEr
 from trilake.lance.file import extensions
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.sources import Int64s, Job, open_source, together
+from trilake.lance.file.sources import Int64s, Job, MappedSource, open_source, together
 from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2
 from trilake.lance.v2.column import Column
-from trilake.lance.v2.container import MAX_ROWS, Container, Page
+from trilake.lance.v2.container import MAX_ROWS, Container, JoinedColumns, Page
 from trilake.lance.v2.decode_v20 import read_array
 from trilake.lance.v2.layers import Rows
 from trilake.lance.v2.nesting import Node, assemble, tree
@@ -29,13 +29,19 @@ from trilake.table.data_files import no_columns
 
 #: Target bytes of one part of a file, and the minimum and maximum rows of a part.
 _PART_BYTES, _MIN_PART, _MAX_PART = 16 << 20, 1 << 12, 1 << 18
+#: Alignment of files that are joined, which is that of buffers in a file.
+_ALIGN = 64
 
 
 class V2File(DataFileReader):
     """An open data file; see :meth:`open`."""
 
-    def __init__(self, container: Container, schema: LanceSchema, columns: Mapping[int, int]) -> None:
-        super().__init__(container.source)
+    def __init__(
+        self, container: Container, schema: LanceSchema, columns: Mapping[int, int], joined: JoinedColumns | None = None
+    ) -> None:
+        self._stored = joined or container
+        super().__init__(self._stored.source)
+        #: The metadata of the file, or of the first of joined files.
         self.container = container
         #: The file column of each field that has one, by field id.
         self.columns = columns
@@ -45,7 +51,7 @@ class V2File(DataFileReader):
         trees = [tree(field, columns, self._description, schema) for field in schema.fields]
         nodes = [node for node in trees if node is not None]
         self.schema = LanceSchema(tuple(node.field for node in nodes), schema.metadata)
-        self.batch_offsets = _parts(self._count(nodes), container.source.size)
+        self.batch_offsets = _parts(self._count(nodes), self._stored.source.size)
         self._opened: dict[tuple[int, pa.DataType], Column] = {}
         self._last: _Projection | None = None
 
@@ -67,25 +73,53 @@ class V2File(DataFileReader):
         if schema is not None and field_ids is not None and column_indices is not None:
             if len(field_ids) != len(column_indices):
                 raise container.fail(f"{len(field_ids)} fields have {len(column_indices)} columns")
-            pairs = zip(field_ids, column_indices, strict=True)
-            return cls(container, schema, {f: c for f, c in pairs if f >= 0 and c >= 0})
+            return cls(container, schema, _columns(field_ids, column_indices))
         found, file = container.schema, container.source.file
         stored = LanceSchema.from_proto(found.fields, dict(found.metadata), damaged=CorruptFileError, file=file)
         columns = {field.id: number for number, field in enumerate(stored.columns(parents=container.version == (2, 0)))}
         return cls(container, stored if schema is None else schema, columns)
 
+    @classmethod
+    def join(
+        cls,
+        files: Sequence[tuple[str, pa.Buffer, int]],
+        schema: LanceSchema,
+        field_ids: Sequence[int],
+        column_indices: Sequence[int],
+    ) -> V2File:
+        """Open several small files as one; all have the same version and columns.
+
+        ``files`` are the name, content and number of rows of each, the other parameters those of :meth:`open`.  The
+        errors of reading name the first file.  Raises ``CorruptFileError`` and ``UnsupportedProtocolError``.
+        """
+        starts = np.cumsum([0, *(-(-content.size // _ALIGN) * _ALIGN for _, content, _ in files)])
+        data = pa.allocate_buffer(int(starts[-1]))
+        everything = np.frombuffer(data, np.uint8)
+        parts = []
+        for (name, content, rows), start in zip(files, starts.tolist(), strict=False):
+            everything[start : start + content.size] = np.frombuffer(content, np.uint8)
+            part = Container(MappedSource(name, data.slice(start, content.size)))
+            if part.length not in (None, rows):
+                raise part.fail(f"the file has {part.length} rows, not {rows}")
+            parts.append(part)
+        if len({part.version for part in parts}) > 1:
+            raise parts[0].fail("files of different versions cannot be joined")
+        source = MappedSource(files[0][0], data)
+        joined = JoinedColumns(parts, source, starts.tolist()[:-1], [rows for *_, rows in files])
+        return cls(parts[0], schema, _columns(field_ids, column_indices), joined)
+
     def _count(self, nodes: Sequence[Node]) -> int:
         """The number of rows that the file states, else that of its first column."""
-        rows = self.container.length
+        rows = self._stored.length
         if rows is None and nodes:
-            rows = self.container.column(nodes[0].leaves[0].column or 0)[1]
+            rows = self._stored.column(nodes[0].leaves[0].column or 0)[1]
         if (rows or 0) > MAX_ROWS:
             raise self.container.fail(f"the file claims {rows} rows")
         return rows or 0
 
     def column_bytes(self, number: int) -> int:
         """Bytes of a column's pages."""
-        return sum(size for page in self.container.column(number)[0] for _, size in page.buffers)
+        return sum(size for page in self._stored.column(number)[0] for _, size in page.buffers)
 
     def read_rows(self, start: int, stop: int, columns: LanceSchema | None = None) -> pa.RecordBatch:
         """Read rows, see :meth:`DataFileReader.read_rows`.  Blobs are returned as descriptions."""
@@ -120,7 +154,8 @@ class V2File(DataFileReader):
         try:
             if self.version == (2, 0):
                 return (yield from read_array(node, rows, self._pages))
-            jobs = [self._column(leaf).read(rows, node.items[leaf.column or 0]) for leaf in node.leaves]
+            items = [node.items[leaf.column or 0] for leaf in node.leaves]
+            jobs = [self._column(leaf, n).read(rows, n) for leaf, n in zip(node.leaves, items, strict=True)]
             results = [(yield from jobs[0])] if len(jobs) == 1 else (yield from together(jobs))
             return assemble(node, results, len(rows))
         except DamagedPage as e:
@@ -128,15 +163,18 @@ class V2File(DataFileReader):
         except OverflowError as e:
             raise self._fail(DamagedPage(f"a number in the description of a page is too large: {e}"), node) from e
 
-    def _column(self, leaf: Node) -> Column:
+    def _column(self, leaf: Node, items: int) -> Column:
         number = leaf.column or 0
         column = self._opened.get((number, leaf.stored))
         if column is None:
-            column = self._opened[number, leaf.stored] = Column(leaf.stored, self._pages(number))
+            pages, count = self._stored.column(number)
+            if isinstance(self._stored, JoinedColumns) and count != self.num_rows * items:
+                raise self._stored.fail(f"a column has {count} values, not {self.num_rows * items}", column=number)
+            column = self._opened[number, leaf.stored] = Column(leaf.stored, pages)
         return column
 
     def _pages(self, number: int) -> Sequence[Page]:
-        return self.container.column(number)[0]
+        return self._stored.column(number)[0]
 
     def _fail(self, error: DamagedPage, node: Node) -> TrilakeError:
         kind = UnsupportedProtocolError if isinstance(error, UnsupportedPage) else CorruptFileError
@@ -151,6 +189,11 @@ class _Projection:
     nodes: list[Node]
     arrow: pa.Schema
     has_extensions: bool
+
+
+def _columns(field_ids: Sequence[int], column_indices: Sequence[int]) -> dict[int, int]:
+    pairs = zip(field_ids, column_indices, strict=True)
+    return {field: column for field, column in pairs if field >= 0 and column >= 0}
 
 
 def _parts(rows: int, size: int) -> Int64s:

@@ -48,6 +48,11 @@ class _Index:
     #: The page of each chunk.
     page: Int64s
 
+    def merged(self, other: _Index) -> _Index:
+        """Merge the index of other pages."""
+        order = np.argsort(np.concatenate([self.page, other.page]), kind="stable")
+        return _Index(*(np.concatenate([getattr(self, n), getattr(other, n)])[order] for n in self.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
 class _Data:
@@ -61,6 +66,17 @@ def joinable(layout: Any) -> bool:
     """Whether pages of this layout can be read as one."""
     indexed = layout.repetition_index_depth > 0 or not layout.HasField("rep_compression")
     return indexed and not layout.HasField("dictionary")
+
+
+def _buffers(pages: Sequence[Page], number: int) -> Pieces:
+    starts, lengths = np.array([page.buffers[number] for page in pages], np.int64).T
+    return Pieces(starts, lengths)
+
+
+def _within(sums: Int64s, first: Int64s, page: Int64s) -> Int64s:
+    """Turn running sums over all chunks into running sums over those of each page."""
+    inside: Int64s = sums - np.append(0, sums)[first[page]]
+    return inside
 
 
 class MiniBlockPages:
@@ -90,8 +106,8 @@ class MiniBlockPages:
         if self.buffers < self.values.buffers:
             raise DamagedPage(f"chunks have {self.buffers} buffers, too few for their encoding")
         self.dictionary: Values | None = None
-        #: The index of each page read so far, and all of them joined: one attribute, because several threads may read.
-        self._loaded: tuple[dict[int, _Index], _Index | None] = {}, None
+        #: The pages read so far, and their index: one attribute, because several threads may read.
+        self._loaded: tuple[frozenset[int], _Index | None] = frozenset(), None
 
     def read(self, rows: Rows) -> Job[Part]:
         index, data = yield from self._load(rows)
@@ -170,78 +186,85 @@ class MiniBlockPages:
 
     def _load(self, rows: Rows) -> Job[tuple[_Index, _Data | None]]:
         """Load the index of the pages with some rows; if it pays, also their data, in the same round of requests."""
-        loaded_pages, index = self._loaded
-        if index is not None and len(loaded_pages) == len(self._pages):
+        loaded, index = self._loaded
+        if index is not None and len(loaded) == len(self._pages):
             return index, None
         if isinstance(rows, range):
             first, last = self._firsts.searchsorted((rows.start, rows.stop - 1), "right") - 1
             numbers = list(range(first, last + 1))
         else:
             numbers = np.unique(self._firsts.searchsorted(rows, "right") - 1).tolist()
-        new = [n for n in numbers if n not in loaded_pages]
+        new = [n for n in numbers if n not in loaded]
         if index is not None and not new:
             return index, None
         pages = [self._pages[n] for n in new]
         whole = len(new) == len(numbers) and (
             all(page.buffers[1][1] <= _SMALL for page in pages) or len(rows) * 2 >= sum(page.length for page in pages)
         )
-        # The buffers that describe the chunks of a page.
+        # The buffers that describe the chunks of a page, then their data.
         numbers_of = [0, *([2] if self._dictionary_codec is not None else []), *([-1] if self._depth else [])]
-        fetched = [[page.buffers[i] for i in numbers_of] for page in pages]
-        answers = yield [
-            Pieces(np.array([a for a, _ in places], np.int64), np.array([n for _, n in places], np.int64))
-            for places in (*fetched, *([[page.buffers[1] for page in pages]] if whole else ()))
-        ]
-        loaded = dict(self._loaded[0])
-        for n, places, answer in zip(new, fetched, answers, strict=False):
-            parts = [answer.data[a : a + size] for a, (_, size) in zip(answer.at.tolist(), places, strict=True)]
-            loaded[n] = self._index_of(n, parts)
-        ordered = [loaded[n] for n in sorted(loaded)]
-        index = ordered[0]
-        if len(ordered) > 1:
-            names = _Index.__slots__
-            index = _Index(*(np.concatenate([getattr(each, name) for each in ordered]) for name in names))
-        self._loaded = loaded, index
+        requests = [_buffers(pages, i) for i in (*numbers_of, *([1] if whole else []))]
+        answers = yield requests
+        described = [answers[i].gather(requests[i]) for i in range(len(numbers_of))]
+        added = self._index_of(np.array(new), pages, described)
+        index = added if index is None else index.merged(added)
+        self._loaded = loaded.union(new), index
         if not whole:
             return index, None
         shift = np.zeros(len(self._pages), np.int64)
-        shift[new] = answers[-1].at - [page.buffers[1][0] for page in pages]
+        shift[new] = answers[-1].at - requests[-1].starts
         return index, _Data(answers[-1].data, shift)
 
-    def _index_of(self, n: int, parts: list[Bytes]) -> _Index:
-        page, items = self._pages[n], self._items[n]
-        width = 4 if self.wide else 2
-        words = np.frombuffer(parts[0].tobytes()[: len(parts[0]) // width * width], f"<u{width}").astype(np.int64)
+    def _index_of(self, numbers: Int64s, pages: Sequence[Page], described: Sequence[Bytes]) -> _Index:
+        """Parse the descriptions of the chunks of some pages, each buffer for all of them."""
+        word = np.dtype("<u4" if self.wide else "<u2")
+        bytes_ = np.array([page.buffers[0][1] for page in pages], np.int64)
+        rows = np.array([page.length for page in pages], np.int64)
+        items = np.array([self._items[n] for n in numbers.tolist()], np.int64)
+        chunks = bytes_ // word.itemsize  # of each page
+        data = described[0]
+        if (bytes_ % word.itemsize).any():
+            at = np.cumsum(bytes_) - bytes_
+            data = data[ranges(at, at + chunks * word.itemsize)]
+        words = data.view(word).astype(np.int64)
         size = ((words >> 4) + 1) * 8
         counts = 1 << (words & 15)
-        if len(words):
-            counts[-1] = items - int(counts[:-1].sum())
-            if counts[-1] < 0:
-                raise DamagedPage(f"chunks have more than the page's {items} values")
-        elif items:
-            raise DamagedPage(f"a page of {items} values has no chunks")
-        position, total = page.buffers[1]
-        if int(size.sum()) > total:
-            raise DamagedPage(f"chunks of {size.sum()} bytes do not fit into a buffer of {total}")
+        page = np.repeat(np.arange(len(pages)), chunks)
+        first = np.cumsum(chunks) - chunks
+        if ((chunks == 0) & (items > 0)).any():
+            raise DamagedPage("a page with values has no chunks")
+        last = (first + chunks - 1)[chunks > 0]
+        rest = _within(np.cumsum(counts), first, page)[last] - counts[last]
+        counts[last] = items[chunks > 0] - rest
+        if (counts < 0).any():
+            raise DamagedPage(f"chunks have more than the page's {items[page[counts < 0]][0]} values")
+        ends = _within(np.cumsum(size), first, page)
+        positions, totals = np.array([page.buffers[1] for page in pages], np.int64).T
+        if (ends > totals[page]).any():
+            raise DamagedPage("the chunks of a page do not fit into its buffer")
         if self._dictionary_codec is not None:
-            self.dictionary = block(self._dictionary_codec, parts[1], self._entries)
-        begun = ended = np.cumsum(counts) - counts
+            self.dictionary = block(self._dictionary_codec, described[1], self._entries)
+        begun = ended = _within(np.cumsum(counts), first, page) - counts
         if not self._layers.lists:
-            if items != page.length:
-                raise DamagedPage(f"a page of {page.length} rows has {items} values")
+            if (items != rows).any():
+                wrong = int(np.argmax(items != rows))
+                raise DamagedPage(f"a page of {rows[wrong]} rows has {items[wrong]} values")
         elif self._depth:
-            pairs = np.frombuffer(parts[-1].tobytes(), "<u8") if len(parts[-1]) == 16 * len(words) else None
-            if pairs is None or (len(pairs) and pairs.max() > page.length + MAX_UNBACKED * 8):
+            sizes = np.array([page.buffers[-1][1] for page in pages], np.int64)
+            pairs = described[-1].view("<u8").reshape(-1, 2) if (sizes == 16 * chunks).all() else None
+            if pairs is None or (pairs > (rows[page] + MAX_UNBACKED * 8)[:, np.newaxis]).any():
                 raise DamagedPage("the repetition index does not match the chunks")
-            finished, left = pairs.astype(np.int64).reshape(-1, 2).T
-            ended = np.cumsum(finished) - finished
-            if int(finished.sum()) != page.length:
-                raise DamagedPage(f"the repetition index has {finished.sum()} rows, not {page.length}")
-            begun = ended.copy()
-            begun[1:] += left[:-1] > 0
-        first = self._firsts[n]
-        at = position + np.cumsum(size) - size
-        return _Index(at, size, counts, begun + first, ended + first, np.full(len(size), n))
+            finished, left = pairs.astype(np.int64).T
+            after = _within(np.cumsum(finished), first, page)
+            of_page = np.zeros(len(pages), np.int64)
+            of_page[chunks > 0] = after[last]
+            if (of_page != rows).any():
+                wrong = int(np.argmax(of_page != rows))
+                raise DamagedPage(f"the repetition index has {of_page[wrong]} rows, not {rows[wrong]}")
+            ended = after - finished
+            begun = ended + np.where(np.isin(np.arange(len(words)), first), 0, np.roll(left, 1) > 0)
+        before = self._firsts[numbers][page]
+        return _Index(positions[page] + ends - size, size, counts, begun + before, ended + before, numbers[page])
 
     def _chunks(self, index: _Index, data: _Data | None, ids: Int64s) -> Job[_Chunks]:
         """Read ascending chunks; ``data`` has the buffers of their pages, if they were fetched already."""

@@ -65,6 +65,8 @@ def shred(array: pa.Array, field: Field, levels: Levels, rows: int, minor: int) 
 ALIGN, _GAP = 64, b"\x48"
 #: Bytes that a column gathers before it is encoded, and the default limit of a page.
 PAGE_BYTES = 8 << 20
+#: Up to this many bytes are encoded at once, as starting a thread takes longer.
+_FEW_BYTES = 1 << 16
 #: Version numbers in the footer.
 VERSIONS = {(2, 0): (0, 3), (2, 1): (2, 1), (2, 2): (2, 2)}
 _PAGES = ("/lance.encodings.ArrayEncoding", "/lance.encodings21.PageLayout")
@@ -193,8 +195,15 @@ class V2Writer(DataFileWriter):
         return messages
 
     def _flush(self, column: Column) -> None:
-        """Submit the gathered rows of a column for encoding; write older pages while too many are pending."""
+        """Encode the gathered rows of a column, in a thread if they are many; write older pages while too many are
+        pending.
+        """
         for array in column.take(self._page_bytes):
+            if array.nbytes <= _FEW_BYTES:
+                done: Future[list[tuple[int, Page]]] = Future()
+                done.set_result(column.pages(array))
+                self._pending.append((column, done, array.nbytes))
+                continue
             if self._pool is None:
                 workers = min(os.cpu_count() or 1, 4)
                 self._pool, self._ahead = ThreadPoolExecutor(workers, "trilake-lance-encode"), 2 * workers

@@ -17,7 +17,7 @@ from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFound
 from trilake.lance.file.ipc_sizes import ipc_sizes
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, MAX_ROWS, DeletionFile, Fragment
-from trilake.storage.base import Store
+from trilake.storage.base import Store, WriteGroup
 
 #: Larger sets are stored as bitmaps.
 ARROW_LIMIT = 5000
@@ -41,11 +41,12 @@ def encode(rows: BitMap) -> tuple[int, bytes]:
     return ARROW_ARRAY, out.getvalue()
 
 
-def write(store: Store, fragment_id: int, rows: BitMap, *, read_version: int, id: int) -> DeletionFile:
+def write(store: Store | WriteGroup, fragment_id: int, rows: BitMap, *, read_version: int, id: int) -> DeletionFile:
     """Write all deleted rows of a fragment to a new file, named by ``read_version`` and the random ``id``."""
     kind, data = encode(rows)
     file = DeletionFile(kind, read_version, id, len(rows))
-    store.put(file.key(fragment_id), data)
+    with store.open_output(file.key(fragment_id)) as output:
+        output.write(data)
     return file
 
 

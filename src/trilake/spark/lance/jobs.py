@@ -28,6 +28,7 @@ from trilake.lance.commands.compaction import (
 from trilake.lance.commands.delete import mark
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.replan import replanned_with_files
+from trilake.lance.scan.fragment_reader import split
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
@@ -223,14 +224,14 @@ def _change_fragment(
     reader = snapshot.by_id[id]
     new: list[Fragment] = []
     if updates is None:
-        rows = snapshot.matching(snapshot.filter(where), reader)
+        places = [snapshot.matching(snapshot.filter(where), [reader])]
     else:
-        offsets: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
+        places = [np.empty(0, np.uint64)]
         manifest = snapshot.manifest
         target = Target(manifest.schema, manifest.storage_version, nulls=options.nulls)
-        changed = updating.changed_rows(snapshot, updates, where, offsets, [reader])
+        changed = updating.changed_rows(snapshot, updates, where, places, [reader])
         new = write_fragments(snapshot.store, changed, target, options, snapshot.runtime)
-        rows = np.concatenate([*offsets.get(id, []), np.array([], np.int64)])
+    _, rows = split(np.concatenate(places))
     rest: Fragment | None = reader.fragment
     if len(rows):
         rest = mark(snapshot, reader, rows)

@@ -1,0 +1,168 @@
+"""``JoinedReader``: read many small fragments as one, since a read costs as much as a thousand rows.
+
+Only local files of version 2.1 or later are joined, and only many of them: reading a file twice costs more than it
+saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
+from trilake.expr import ColumnStats
+from trilake.expr.terms.datatypes import Path
+from trilake.lance.file.interfaces import DataFileReader
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.scan.fragment_reader import FragmentReader, Ids, Rows
+from trilake.lance.v2.file import V2File
+from trilake.lance.versions import deletions
+from trilake.lance.versions.manifest import DataFile as Entry
+
+#: Maximum stored bytes of a fragment to join, and of all fragments that are joined.
+_FRAGMENT_BYTES, _BYTES = 1 << 17, 1 << 23
+#: Fewer fragments are read one by one.
+_LEAST = 8
+
+
+class JoinedReader(FragmentReader):
+    """The rows of several fragments with files of the same layout; an offset counts the rows of all of them."""
+
+    def __init__(self, readers: Sequence[FragmentReader]) -> None:
+        first = readers[0]
+        super().__init__(first.store, first.fragment, first.schema, first.bases)
+        self._readers = tuple(readers)
+        #: The offset at which each fragment begins, then the number of rows.
+        self._starts = np.cumsum([0, *(r.fragment.physical_rows for r in readers)], dtype=np.int64)
+        self._places: dict[str, Ids] = {}
+
+    @property
+    def readers(self) -> Sequence[FragmentReader]:
+        return self._readers
+
+    @property
+    def physical_rows(self) -> int:
+        return int(self._starts[-1])
+
+    @cached_property
+    def batch_offsets(self) -> Rows:
+        return np.asarray(self.file(self.fragment.files[0]).batch_offsets, np.int64)
+
+    def file(self, entry: Entry) -> DataFileReader:
+        """Open the files of all fragments that correspond to a file of the first one."""
+        file = self._files.get(entry.path)
+        if file is None:
+            number = self.fragment.files.index(entry)
+            store, _ = self.bases.data_file(entry)
+            keys = [self.bases.data_file(r.fragment.files[number])[1] for r in self._readers]
+            rows = np.diff(self._starts).tolist()
+            contents = zip([f"{store.uri}/{key}" for key in keys], store.read_many(keys), rows, strict=True)
+            file = V2File.join(list(contents), self.schema, entry.fields, entry.column_indices)
+            self._files[entry.path] = file
+        return file
+
+    @property
+    def has_deletions(self) -> bool:
+        return any(r.has_deletions for r in self._readers)
+
+    @cached_property
+    def deleted(self) -> deletions.Offsets:
+        parts = [r.deleted + np.uint32(at) for r, at in zip(self._readers, self._starts.tolist()) if r.has_deletions]
+        return np.concatenate([np.empty(0, np.uint32), *parts])
+
+    @property
+    def num_deleted(self) -> int:
+        return sum(r.num_deleted for r in self._readers)
+
+    def ids_of(self, offsets: Rows) -> Ids:
+        return self._of_each("ids", FragmentReader.ids_of)[offsets]
+
+    def places(self, name: str, offsets: Rows) -> Ids:
+        return self._of_each(name, lambda reader, own: reader.places(name, own))[offsets]
+
+    def _of_each(self, name: str, values: Callable[[FragmentReader, Rows], Ids]) -> Ids:
+        """Values of all rows, by fragment."""
+        if name not in self._places:
+            parts = [values(r, np.arange(r.fragment.physical_rows, dtype=np.int64)) for r in self._readers]
+            self._places[name] = np.concatenate(parts)
+        return self._places[name]
+
+    def statistics(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
+        return {}
+
+    def read_batches(
+        self, projection: LanceSchema, start: int = 0, stop: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from super().read_batches(projection, start, stop)
+        except (CorruptFileError, UnsupportedProtocolError) as e:
+            raise self._named(e, projection) from e
+
+    def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
+        try:
+            return super().read_range(projection, start, stop)
+        except (CorruptFileError, UnsupportedProtocolError) as e:
+            raise self._named(e, projection) from e
+
+    def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
+        try:
+            return super().take(offsets, projection)
+        except (CorruptFileError, UnsupportedProtocolError) as e:
+            raise self._named(e, projection) from e
+
+    def _named(self, error: TrilakeError, projection: LanceSchema) -> TrilakeError:
+        """Read the fragments one by one to find the error of the damaged file."""
+        for reader in self._readers:
+            try:
+                for _ in reader.read_batches(projection):
+                    pass
+            except TrilakeError as e:
+                return e
+        return error
+
+
+def joined(readers: Iterable[FragmentReader]) -> Iterator[FragmentReader]:
+    """Join adjacent small fragments, in order; the others are yielded as they are."""
+    for layout, alike in groupby(readers, _layout):
+        if layout is None:
+            yield from alike
+            continue
+        group: list[FragmentReader] = []
+        size = 0
+        for reader in alike:
+            if size >= _BYTES:
+                yield from _of_group(group)
+                group, size = [], 0
+            group.append(reader)
+            size += sum(f.size_bytes for f in reader.fragment.files)
+        yield from _of_group(group)
+
+
+def _of_group(group: Sequence[FragmentReader]) -> Sequence[FragmentReader]:
+    if len(group) < _LEAST:
+        return group
+    reader = JoinedReader(group)
+    try:
+        for entry in reader.fragment.files:
+            reader.file(entry)
+    except (TrilakeError, OSError):  # the fragment with the cause raises it again
+        return group
+    return [reader]
+
+
+def _layout(reader: FragmentReader) -> tuple[object, ...] | None:
+    """What fragments to join have in common; ``None`` for a fragment that is read alone."""
+    fragment = reader.fragment
+    sizes = [f.size_bytes for f in fragment.files]
+    if not fragment.physical_rows or not sizes or 0 in sizes or sum(sizes) > _FRAGMENT_BYTES:
+        return None
+    if any((f.major_version, f.minor_version) < (2, 1) for f in fragment.files):
+        return None
+    if reader.schema.has_blobs or not reader.is_local:
+        return None
+    files = [(f.fields, f.column_indices, f.major_version, f.minor_version, f.base_id) for f in fragment.files]
+    return (id(reader.schema), *files)

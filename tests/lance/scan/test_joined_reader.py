@@ -1,0 +1,132 @@
+"""Many small fragments are read as one, with the rows, ids and errors of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import CorruptFileError, MissingFileError
+from trilake.lance import LanceDataset
+from trilake.lance.scan import joined_reader
+from trilake.lance.scan.fragment_reader import PLACES
+from trilake.lance.scan.joined_reader import JoinedReader, joined
+
+ROWS = pa.table(
+    {
+        "a": range(60),
+        "s": [None if i % 7 == 3 else f"value {i}" for i in range(60)],
+        "l": [None if i % 5 == 2 else [{"x": i, "v": [float(i), 0.5]}] * (i % 3) for i in range(60)],
+        "v": pa.array([[i, i % 4] for i in range(60)], pa.list_(pa.float32(), 2)),
+    }
+)
+FILES = 20
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable ids"])
+def dataset(tmp_path: Path, request: pytest.FixtureRequest) -> LanceDataset:
+    """Twenty fragments of three rows, with deleted rows in some and none left in one."""
+    dataset = lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=3, enable_stable_row_ids=request.param)
+    dataset.delete("a IN (0, 5, 9, 10, 11, 25, 59)")
+    dataset.update({"s": "'new'"}, where="a = 30")
+    return dataset
+
+
+@pytest.fixture
+def one_by_one() -> Iterator[mock.MagicMock]:
+    with mock.patch.object(joined_reader, "_LEAST", 1 << 30) as least:
+        yield least
+
+
+def groups(dataset: LanceDataset) -> list[int]:
+    return [len(reader.readers) for reader in joined(dataset.snapshot.readers)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"filter": "a % 3 = 1"},
+        {"filter": "s LIKE '%1%'", "columns": ["l", "a"]},
+        {"filter": "a < 55 AND a > 2", "offset": 7},
+        {"offset": 9, "columns": ["v"]},
+        {"include_deleted_rows": True, "with_row_id": True},
+        {"columns": [], "with_row_address": True},
+        {"nearest": {"column": "v", "q": [20.0, 1.0], "k": 9}},
+        {"nearest": {"column": "v", "q": [20.0, 1.0], "k": 9}, "filter": "a % 2 = 0", "prefilter": True},
+    ],
+    ids=str,
+)
+def test_scans_equal_those_of_single_fragments(dataset: LanceDataset, options: dict[str, Any]) -> None:
+    assert max(groups(dataset)) >= FILES - 3
+    got = dataset.to_table(**options)
+    with mock.patch.object(joined_reader, "_LEAST", 1 << 30):
+        assert max(groups(dataset)) == 1
+        assert got.equals(dataset.to_table(**options))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_ids_equal_those_of_single_fragments(dataset: LanceDataset, place: str) -> None:
+    got = dataset.to_table([place, "a"])
+    with mock.patch.object(joined_reader, "_LEAST", 1 << 30):
+        assert got.equals(dataset.to_table([place, "a"]))
+
+
+def test_fragments_of_other_layouts_are_not_joined(dataset: LanceDataset) -> None:
+    before = len(dataset.get_fragments())
+    dataset.insert(ROWS.slice(0, 9).set_column(0, "a", pa.array(range(100, 109))), max_rows_per_file=1)
+    dataset.add_columns({"b": "a + 1"})
+    dataset.insert(pa.table({"a": range(200, 230)}), max_rows_per_file=3)
+    assert groups(dataset)[-1] == 10
+    assert sum(groups(dataset)) == len(dataset.get_fragments()) == before + 19
+    rows = dataset.to_table(["a", "b"])
+    assert rows["b"].to_pylist() == [a + 1 if a < 200 else None for a in rows["a"].to_pylist()]
+
+
+def files_of(dataset: LanceDataset) -> list[Path]:
+    entries = [fragment.files[0] for fragment in dataset.snapshot.manifest.fragments]
+    return [Path(dataset.uri) / entry.key for entry in entries]
+
+
+def test_error_names_the_damaged_file(dataset: LanceDataset) -> None:
+    damaged = files_of(dataset)[4]
+    content = bytearray(damaged.read_bytes())
+    content[:200] = b"\xff" * 200
+    damaged.write_bytes(content)
+    with pytest.raises(CorruptFileError, match=damaged.name):
+        lance.dataset(dataset.uri).to_table()
+
+
+def test_error_names_the_missing_file(dataset: LanceDataset) -> None:
+    missing = files_of(dataset)[4]
+    missing.unlink()
+    with pytest.raises(MissingFileError, match=missing.name):
+        lance.dataset(dataset.uri).to_table()
+
+
+def test_a_limit_reads_no_more_files_than_needed(dataset: LanceDataset) -> None:
+    with mock.patch.object(JoinedReader, "__init__", side_effect=AssertionError):
+        assert dataset.head(4).num_rows == 4
+
+
+@pytest.mark.parametrize("command", ["delete", "update", "add_columns", "cast"])
+def test_files_of_a_command_are_synced_together(tmp_path: Path, command: str) -> None:
+    """A thousand files of ten rows each: a sync for each took most of the time."""
+    dataset = lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2)
+    with mock.patch.object(os, "fsync", wraps=os.fsync) as syncs:
+        if command == "delete":
+            dataset.delete("a % 2 = 0")
+        elif command == "update":
+            dataset.update({"s": "upper(s)"}, where="a % 2 = 0")
+        elif command == "add_columns":
+            dataset.add_columns({"b": "a + 1"})
+        else:
+            dataset.alter_columns({"path": "a", "data_type": pa.int32()})
+    assert syncs.call_count < 30
+    assert dataset.count_rows() == (30 if command == "delete" else 60)
