@@ -50,7 +50,6 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import say_once
 from trilake.spark.session.optimize_settings import SparkJobs, by_jobs
 from trilake.spark.session.settings import session_zone
-from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.spark")
 #: Columns of the log on which a scan depends, except the size.
@@ -64,20 +63,34 @@ _FILE_COLUMNS = [
 ]
 
 
-def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool) -> DataFrame:
-    """The rows of a scan's files; ``newest`` means that the read has no time travel.  Raises ``NativeScanError`` if
-    Spark would not read exactly these rows."""
+@dataclass(frozen=True)
+class VersionRead:
+    """A read of an open table's version.  ``newest`` means that the read has no time travel, so that a write of its
+    rows into the table can conflict with concurrent commits."""
+
+    spark: SparkSession
+    table: ArrowDeltaTable
+    newest: bool
+
+    def recorded(self, read: Callable[[Sequence[str]], ReadSet]) -> TableReads | None:
+        """A record of what plans read, for writes into the same table."""
+        return TableReads(self.table.uri, self.table.version, read) if self.newest else None
+
+
+def listed_frame(request: VersionRead, scan: Scan) -> DataFrame:
+    """The rows of a scan's files.  Raises ``NativeScanError`` if Spark would not read exactly these rows."""
+    spark, store = request.spark, request.table.log.store
     if not scan.files.num_rows:
-        return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan, newest))
+        return native_frame(spark, _pruned(request, native_files(store, scan, {}), scan))
     sizes = scan.files["size"]
     if len(sizes) <= native_manifest.CHECKED_SIZES:
         # If the files are few, compare the sizes in the log with the files.
         sizes = native_manifest.sound_sizes(absolute(store, scan.paths), sizes)
-    key = _digest(store, scan, sizes, newest)
+    key = _digest(request, scan, sizes)
     native: NativeScan | None = cached_value(spark, key)
     if native is None:
         files = native_files(store, scan, load_vectors(store, scan))
-        native = native_scan(spark, _pruned(spark, files, scan, newest))
+        native = native_scan(spark, _pruned(request, files, scan))
         cache_value(spark, key, native, native.size)
     elif native.reads is not None:
         native.reads.holds_at(scan.snapshot.version)
@@ -87,10 +100,10 @@ def listed_frame(spark: SparkSession, store: Store, scan: Scan, *, newest: bool)
     return frame if record_counts(marked, scan.snapshot.engine.query).null_count else note(frame, native.count)
 
 
-def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:
+def _pruned(request: VersionRead, files: NativeFiles, scan: Scan) -> NativeFiles:
     """The files, with a function that chooses among them when Spark plans a query, and the IDs of tracked rows."""
     snapshot = scan.snapshot
-    to_filter = partial(_filter_of, spark, read_schema(snapshot.schema), files.id_mode)
+    to_filter = partial(_filter_of, request.spark, read_schema(snapshot.schema), files.id_mode)
 
     def matching(filter: Filter) -> npt.NDArray[np.bool_]:
         return skip_files(snapshot, filter, scan.files).keep
@@ -110,8 +123,8 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -
         return keep
 
     required = frozenset(f.physical_name for f in snapshot.schema.fields if not f.nullable)
-    reads = TableReads(snapshot.uri, snapshot.version, read) if newest else None
-    files = replace(files, prune=prune, times=scan.files["modificationTime"], required=required, reads=reads)
+    times, reads = scan.files["modificationTime"], request.recorded(read)
+    files = replace(files, prune=prune, times=times, required=required, reads=reads)
     configuration = snapshot.metadata.configuration
     if not is_on(configuration, row_tracking.ENABLED) or files.provider != "parquet":
         return files
@@ -140,11 +153,11 @@ def _read_set(snapshot: Snapshot, filter: Filter, paths: pa.ChunkedArray) -> Rea
     return ReadSet(predicates=(PartitionPredicate.of(snapshot, filter),), files=frozenset(paths.to_pylist()))
 
 
-def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> bytes:
+def _digest(request: VersionRead, scan: Scan, sizes: pa.ChunkedArray) -> bytes:
     """A digest of everything on which the DataFrame of a scan depends."""
     plan = scan.plan
     how = (
-        store.uri,
+        request.table.log.store.uri,
         scan.snapshot.metadata.schema_string,
         plan.partition_columns,
         plan.mode,
@@ -152,7 +165,7 @@ def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> b
         sorted(plan.format_options.items()),
         [scan.snapshot.metadata.configuration.get(key) for key in row_tracking.KEYS],
         scan.nan_counted,
-        newest,
+        request.newest,
     )
     digest = sha256(repr(how).encode())
     for batch in scan.files.select(_FILE_COLUMNS).append_column("size", sizes).to_batches():
@@ -163,22 +176,22 @@ def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> b
 # --- tables with very many files, which are listed while Spark plans a query -----------------------------------------
 
 
-def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
+def late_frame(request: VersionRead) -> DataFrame | None:
     """The DataFrame of an open table whose checkpoint has not been read; ``None`` if its files must be listed first.
-    ``newest`` means that the read has no time travel.  Raises ``NativeScanError`` if Spark cannot read the files."""
-    pending = table.opened
+    Raises ``NativeScanError`` if Spark cannot read the files."""
+    spark, log, pending = request.spark, request.table.log, request.table.opened
     if is_connect(spark) or not isinstance(pending, PendingSnapshot):
         return None
     if is_on(pending.metadata.configuration, row_tracking.ENABLED):
         return None  # the plan contains row tracking facts of each file
-    key = sha256(repr((pending.uri, pending.segment, pending.metadata, newest)).encode()).digest()
+    key = sha256(repr((pending.uri, pending.segment, pending.metadata, request.newest)).encode()).digest()
     scan: NativeScan | None = cached_value(spark, key)
     if scan is None:
-        files = _LargeTable.of(table.log, pending)
+        files = _LargeTable.of(log, pending)
         if files is None:
             return None
         try:
-            scan = late_scan(spark, files.late_table(spark, newest=newest))
+            scan = late_scan(spark, files.late_table(request))
         except Py4JError as e:
             say_once("files of large tables are listed before planning", e)
             return None
@@ -204,8 +217,8 @@ class _LargeTable:
         table_outline = outline(log, pending)
         return None if table_outline is None else _LargeTable(log, pending, table_outline.size, table_outline.marked)
 
-    def late_table(self, spark: SparkSession, *, newest: bool) -> LateTable:
-        store, pending = self.log.store, self.pending
+    def late_table(self, request: VersionRead) -> LateTable:
+        spark, store, pending = request.spark, self.log.store, self.pending
         if self.marked.num_rows and pending.metadata.provider.lower() != "parquet":
             raise NativeScanError("deletion vectors need row numbers, which Spark provides only for Parquet files")
         nowhere = with_files(pending, empty_state().adds)
@@ -228,10 +241,9 @@ class _LargeTable:
             scan = self._scan(spark, filter)
             return _read_set(scan.snapshot, filter, scan.files["path"])
 
-        reads = TableReads(pending.uri, pending.version, read) if newest else None
         vectors = load_vectors(store, plan_scan(with_files(pending, self.marked)))
         return LateTable(
-            replace(files, reads=reads),
+            replace(files, reads=request.recorded(read)),
             self.size,
             listed,
             [vectors.get(i, BitMap64()) for i in range(self.marked.num_rows)],

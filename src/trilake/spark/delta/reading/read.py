@@ -31,7 +31,7 @@ from trilake.delta.protocol.schema_edit import nested_fields
 from trilake.delta.scan.scan import plan_scan, read_schema, vector_count
 from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter, parse_filter
-from trilake.spark.delta.reading.listed_frames import late_frame, listed_frame, look_up
+from trilake.spark.delta.reading.listed_frames import VersionRead, late_frame, listed_frame, look_up
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.delta.storing.computed import judge_check
 from trilake.spark.live_frames.versions import is_read_in_each_plan
@@ -63,9 +63,8 @@ def read_dataframe(
     options: Mapping[str, str] | None = None,
     newest: bool = False,
 ) -> DataFrame:
-    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.  ``newest`` means
-    that the read has no time travel, so that a write of these rows into the table can conflict with concurrent commits.
-    """
+    """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.  ``newest`` is
+    that of :class:`~.listed_frames.VersionRead`."""
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema.names, columns, table.uri)
     bound = None if filter is None else parse_filter(filter, filter_schema(schema))
@@ -73,7 +72,7 @@ def read_dataframe(
         is_certain(spark, bound) and (bound.expression is not None or reads_quotes_plainly(spark))
     )
     used = bound if certain else None
-    df = with_padding(_rows(spark, table, used, options or {}, newest), schema)
+    df = with_padding(_rows(VersionRead(spark, table, newest), used, options or {}), schema)
     if isinstance(filter, str):
         df = df.where(filter)
     elif bound is not None:
@@ -81,12 +80,11 @@ def read_dataframe(
     return df if columns is None else df.select(*map(quote_name, output))
 
 
-def _rows(
-    spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None, options: Mapping[str, str], newest: bool
-) -> DataFrame:
-    if newest and is_read_in_each_plan():
+def _rows(request: VersionRead, filter: Filter | None, options: Mapping[str, str]) -> DataFrame:
+    spark, table = request.spark, request.table
+    if request.newest and is_read_in_each_plan():
         return _through_arrow(spark, table, options, version=None)
-    native = _natively(spark, table, filter, newest)
+    native = _natively(request, filter)
     if isinstance(native, str):
         _log.info("version %d of %s is read through Arrow: %s", table.version, table.uri, native)
         return _through_arrow(spark, table, options, version=table.version)
@@ -94,21 +92,22 @@ def _rows(
     return native
 
 
-def _natively(spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None, newest: bool) -> DataFrame | str:
+def _natively(request: VersionRead, filter: Filter | None) -> DataFrame | str:
     """The rows from one of Spark's own scans, or the reason why there is none."""
+    spark, table = request.spark, request.table
     is_pending = isinstance(table.opened, PendingSnapshot)
     if is_pending and (obstacle := files_obstacle(table.metadata, table.uri, spark, vectors=False)) is not None:
         return obstacle
     try:
         if is_pending and filter is None:  # with a filter, only the files that it needs are listed
-            frame = late_frame(spark, table, newest=newest)
+            frame = late_frame(request)
             if frame is not None:
                 return frame
         version = look_up(spark, table.log, table.opened, filter, lambda _: table.snapshot)
         scan = plan_scan(version, None, filter)
         vectors = vector_count(scan.snapshot.adds) > 0
         obstacle = files_obstacle(table.metadata, table.uri, spark, vectors=vectors)
-        return listed_frame(spark, table.log.store, scan, newest=newest) if obstacle is None else obstacle
+        return listed_frame(request, scan) if obstacle is None else obstacle
     except NativeScanError as e:
         return str(e)
 
