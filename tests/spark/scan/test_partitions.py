@@ -179,3 +179,17 @@ def test_one_combination_is_a_constant(spark: SparkSession, tmp_path: Path) -> N
     df = native_frame(spark, listed(tmp_path, numbered(tmp_path, ["."] * 2), partitions={"p": pa.array(["x", "x"])}))
     assert df.where("p = 'x'").count() == 2
     assert df.where("p = 'y'").count() == 0
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()], ids=str)
+def test_values_beyond_the_years_that_arrow_formats(spark: SparkSession, tmp_path: Path, type_: pa.DataType) -> None:
+    """Spark got Arrow's "<value out of range>": an error, or nulls without ANSI mode."""
+    days = [50_000_000, 0, None]
+    micros = [None if d is None else d * 86_400_000_000 for d in days]
+    values = pa.array(days, pa.int32()).cast(type_) if pa.types.is_date(type_) else pa.array(micros).cast(type_)
+    files = listed(tmp_path, numbered(tmp_path, ["x", "y", "z"]), partitions={"p": values})
+    for zone in ("UTC", "America/Los_Angeles"):
+        with settings(spark, {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": "false"}):
+            found = native_frame(spark, files).selectExpr("datediff(p, DATE'1970-01-01')").collect()
+            away = int(zone != "UTC" and getattr(type_, "tz", None) is not None)
+            assert sorted(r[0] for r in found if r[0] is not None) == [0 - away, 50_000_000 - away]

@@ -22,6 +22,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.delta.protocol.partition_values import format_dates, format_times
 from trilake.delta.protocol.partitions import HIVE_NULL
 from trilake.expr.terms import engine
 from trilake.spark.scan.manifest import Integers
@@ -96,10 +97,15 @@ def attached(values: pa.Array, type_: T.DataType, number: Column) -> Column:
             pa.string(),
         )
         return F.unbase64(F.get(_strings(strings), number))
-    strings = values.cast(pa.string())
-    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
-        utc = values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.string())
-        strings = pc.binary_join_element_wise(utc, "Z", "")  # an instant, in any time zone of the session
+    zoned = pa.types.is_timestamp(values.type) and values.type.tz is not None
+    plain = values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")) if zoned else values
+    strings = plain.cast(pa.string())
+    if pa.types.is_temporal(plain.type) and pc.any(pc.starts_with(strings, "<")).as_py():
+        # Arrow formats years beyond 32767 as "<value out of range: ...>".
+        format_ = format_dates if pa.types.is_date(plain.type) else format_times
+        strings = pa.array(format_(plain, plain.type), pa.string())
+    if zoned:
+        strings = pc.binary_join_element_wise(strings, "Z", "")  # an instant, in any time zone of the session
     array = _strings(strings)
     return F.get(array if isinstance(type_, T.StringType) else array.cast(T.ArrayType(type_)), number)
 

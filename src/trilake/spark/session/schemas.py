@@ -32,7 +32,7 @@ from trilake.delta.protocol.schema import (
 from trilake.delta.protocol.schema_edit import each_field
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.type_tree import types_in
 
@@ -86,6 +86,19 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
     if not limits:
         return clean
     return StructType(tuple(_limited(f, old.metadata) for f, old in zip(clean.fields, parsed.fields, strict=True)))
+
+
+def columns_of_source(schema: T.StructType) -> StructType:
+    """The columns of a source as :func:`from_spark` reads them, with limits; a column of a type that Delta does not
+    have, such as an interval, is void, since expressions can use it."""
+    check_distinct(schema.names)
+    return StructType(tuple(map(_source_column, schema.fields)))
+
+
+def _source_column(f: T.StructField) -> StructField:
+    with suppress(UnsupportedProtocolError):
+        return from_spark(T.StructType([f]), limits=True).fields[0]
+    return StructField(f.name, PrimitiveType("void"))
 
 
 def new_columns(schema: T.StructType) -> pa.Schema:

@@ -40,6 +40,7 @@ from trilake.errors import (
     FilterError,
     InvalidArgumentError,
     SchemaMismatchError,
+    UnsupportedProtocolError,
 )
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.merge import job as merge_job
@@ -562,3 +563,20 @@ def test_pandas_and_arrow_sources(session: SparkSession, tmp_path: Path) -> None
     merge = table.merge(rows.to_pandas(), "target.id = source.id")
     assert merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().first()["num_affected_rows"] == 2
     assert sorted(_opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]
+
+
+def test_sources_have_columns_that_tables_cannot_have(session: SparkSession, tmp_path: Path) -> None:
+    """An interval in the source, used or not, was refused as if the table would store it."""
+    path = str(tmp_path / "t")
+    trilake.write(session.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01' AS at"), path)
+    source = session.sql("SELECT * FROM VALUES (1, INTERVAL 1 DAY), (2, INTERVAL 2 DAY) AS v(id, x)")
+    source = source.selectExpr("id", "x", "make_ym_interval(1) AS y", "array(x) AS z").alias("s")
+    merge = DeltaTable.forPath(session, path).alias("t").merge(source, "t.id = s.id AND t.at + s.x > t.at")
+    merge = merge.whenMatchedUpdate(set={"at": "t.at + s.x"})
+    merge.whenNotMatchedInsert(values={"id": "s.id", "at": "TIMESTAMP'2024-01-01' + s.y + s.z[0]"}).execute()
+    rows = session.read.format("delta").load(path).selectExpr("id", "CAST(at AS STRING)")
+    assert {tuple(r) for r in rows.collect()} == {(1, "2024-01-02 00:00:00"), (2, "2025-01-03 00:00:00")}
+    with pytest.raises(UnsupportedProtocolError, match="interval"):
+        DeltaTable.forPath(session, path).alias("t").merge(
+            source, "t.id = s.id"
+        ).withSchemaEvolution().whenNotMatchedInsertAll().execute()

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from trilake.delta.commands.merge.clauses import VISIBLE, Clause, Side
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
+from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import FEW_BYTES, SOURCE_NAME, TARGET_NAME, Expr, alias_of, plan_bytes
 from trilake.spark.delta.storing.store_assignment import AssignmentRules
@@ -106,7 +106,7 @@ class EmbeddedMerge:
 
         try:
             merge.check_merge(job.log, job.snapshot, _schema(request.source), embedded)
-        except (ExpressionError, SchemaMismatchError) as e:
+        except (ExpressionError, SchemaMismatchError, UnsupportedProtocolError) as e:
             return str(e)
         return embedded
 

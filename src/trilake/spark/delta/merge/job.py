@@ -53,7 +53,7 @@ from trilake.spark.session.compat import arrow_frame, is_connect, to_arrow
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.job_errors import failing_as
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
-from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.schemas import columns_of_source, from_spark
 from trilake.spark.session.settings import session_flag
 
 #: A source of up to this many bytes is broadcast, so that the target is not shuffled.
@@ -73,9 +73,11 @@ class MergeJob:
         self.snapshot, self.log, self.runtime = table.snapshot, table.log, table.log.engine.runtime
         self.started = self.runtime.clock_ms()
         self.job_id = self.runtime.new_id()
-        snapshot, source_schema = self.snapshot, from_spark(request.source.schema, limits=True)
+        snapshot = self.snapshot
         self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
         self.evolve = evolve = request.evolve or session_flag(spark, AUTO_MERGE, False)
+        there = request.source.schema
+        source_schema = from_spark(there, limits=True) if evolve else columns_of_source(there)
         if evolve:
             self.protocol, self.metadata = evolved(
                 self.protocol,

@@ -32,7 +32,7 @@ from trilake.spark.live_frames.frames import pinned
 from trilake.spark.scan.columns import checked_condition, empty_frame
 from trilake.spark.session.compat import arrow_frame, is_connect, is_frame, to_arrow
 from trilake.spark.session.internals import SPARK_ERRORS, connect_plan, items_of, query_execution
-from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.schemas import columns_of_source
 from trilake.spark.session.settings import reads_quotes_plainly
 from trilake.spark.session.type_tree import types_in
 
@@ -127,13 +127,11 @@ def key_columns(
     sql = condition_sql(spark, snapshot.schema, source, condition, alias)
     if sql is None:
         return (), ()
-    source_schema = from_spark(source.schema)
-    assert isinstance(source_schema, StructType)
     source_alias = alias_of(source)
     try:
         scope = Scope.of(
             target_schema(snapshot),
-            source_schema.to_arrow_schema(),
+            columns_of_source(source.schema).to_arrow_schema(),
             {"target": alias or TARGET_NAME, "source": source_alias or SOURCE_NAME},
             snapshot.engine.runtime.now(),
         )
