@@ -56,14 +56,6 @@ def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
     return replace(apply(empty_state(), _batch(segment.checkpoint_version, rare)), adds=adds)
 
 
-@dataclass
-class Choice:
-    """A selection of files, and how many files it has skipped so far."""
-
-    selection: Selection
-    skipped: int = 0
-
-
 def checkpoint_pieces(
     store: Store,
     segment: LogSegment,
@@ -81,21 +73,20 @@ def checkpoint_pieces(
     if version is None:
         return
     others: list[tuple[str, Any]] = [] if rare is None else rare
-    choice = None if selection is None else Choice(selection)
 
-    def pieces() -> Iterator[pa.Table]:
+    def pieces() -> Iterator[tuple[pa.Table, int]]:
         for file in segment.checkpoint_files:
-            yield from Share(file.key, version).pieces(store, query, kind, choice=choice, rare=others)
+            yield from Share(file.key, version).selected_pieces(store, query, kind, selection=selection, rare=others)
         for sidecar in [d for n, d in others if n == "sidecar"]:
-            yield from Share.of_sidecar(sidecar, version).pieces(store, query, kind, choice=choice)
+            yield from Share.of_sidecar(sidecar, version).selected_pieces(store, query, kind, selection=selection)
 
-    count = size = 0
-    for piece in pieces():
+    count = size = skipped = 0
+    for piece, skipped_here in pieces():
         count += piece.num_rows
         size += int(pc.sum(piece["size"]).as_py() or 0)
+        skipped += skipped_here
         yield piece
     if kind == "add":
-        skipped = 0 if choice is None else choice.skipped
         compare(store, segment, count + skipped, None if skipped else size, others)
 
 
@@ -127,7 +118,6 @@ class Share:
         query: Query | None,
         kind: str = "add",
         only: frozenset[str] | None = None,
-        choice: Choice | None = None,
         rare: list[tuple[str, Any]] | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the share's file actions of one kind, piece by piece, after appending all other actions to ``rare``.
@@ -135,6 +125,19 @@ class Share:
         Without a ``query``, only ``rare`` is filled.  ``only`` are the fields to read, at least those of
         :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
         """
+        return (piece for piece, _ in self.selected_pieces(store, query, kind, only, rare=rare))
+
+    def selected_pieces(
+        self,
+        store: Store,
+        query: Query | None,
+        kind: str = "add",
+        only: frozenset[str] | None = None,
+        selection: Selection | None = None,
+        rare: list[tuple[str, Any]] | None = None,
+    ) -> Iterator[tuple[pa.Table, int]]:
+        """Like :meth:`pieces`, but other ``add`` actions than those of ``selection`` may be skipped; each piece has the
+        number of files that were."""
         key, rare = self.key, [] if rare is None else rare
         where: dict[str, Any] = {"file": f"{store.uri}/{key}", "version": self.version}
         try:
@@ -143,7 +146,7 @@ class Share:
                 batch = parse_rare(content) if query is None else parse_commits(content, query)
                 rare += [(n, d) for _, n, d in batch.rare]
                 if query is not None:
-                    yield (batch.remove if kind == "remove" else batch.add).drop_columns(["version", "order"])
+                    yield (batch.remove if kind == "remove" else batch.add).drop_columns(["version", "order"]), 0
                 return
             with store.open_input(key) as source:
                 if self.size is not None and self.size > 0 and self.size != source.size():
@@ -155,7 +158,7 @@ class Share:
                     raise ValueError("it has no column 'add'")
                 rare += _read_rare(part)
                 if query is not None and kind in names:
-                    yield from _read_actions(part, self, query, kind, only, choice)
+                    yield from _read_actions(part, self, query, kind, only, selection)
         except ObjectNotFoundError as e:
             message = "a checkpoint file is missing"
             raise CorruptLogError(message, help="restore the file from a backup", **where) from e
@@ -337,29 +340,29 @@ def _groups_with(footer: Footer, names: Sequence[str]) -> list[int]:
 
 
 def _read_actions(
-    part: _ParquetPart, share: Share, query: Query, kind: str, only: frozenset[str] | None, choice: Choice | None
-) -> Iterator[pa.Table]:
+    part: _ParquetPart, share: Share, query: Query, kind: str, only: frozenset[str] | None, selection: Selection | None
+) -> Iterator[tuple[pa.Table, int]]:
     fields = part.file.schema_arrow.field(kind).type
     columns = [f"{kind}.{f.name}" for f in fields if f.name in (only or FILE_ACTIONS[kind].names)]
     if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(part.footer, fields):
         columns.append(f"{kind}.stats_parsed")
     groups = share.groups(_groups_with(part.footer, [kind]))
     rebasing = rebasing_of(part.file)
-    if choice is not None and kind == "add" and rebasing is None:
-        selected = select(part.source, part.file, part.footer, groups, choice.selection, _BATCH_ROWS)
+    if selection is not None and kind == "add" and rebasing is None:
+        selected = select(part.source, part.file, part.footer, groups, selection, _BATCH_ROWS)
         if selected is not None:
-            yield from _read_selected(part, query, selected, columns, choice)
+            yield from _read_selected(part, query, selected, columns)
             return
     # Piece by piece: the raw column and its actions are never whole in memory at once.
     for batch in part.batches(groups, columns):
         rows = batch if rebasing is None else rebasing.rows(batch)
-        yield _file_actions(pa.Table.from_batches([rows]), query, kind, only)
+        yield _file_actions(pa.Table.from_batches([rows]), query, kind, only), 0
 
 
 def _read_selected(
-    part: _ParquetPart, query: Query, selected: Selected, columns: list[str], choice: Choice
-) -> Iterator[pa.Table]:
-    choice.skipped += selected.files
+    part: _ParquetPart, query: Query, selected: Selected, columns: list[str]
+) -> Iterator[tuple[pa.Table, int]]:
+    skipped = selected.files
     for run in fetched_together(part.source, part.file, list(selected.groups), columns):
         for group in run:
             rows, start = selected.groups[group], 0
@@ -368,8 +371,9 @@ def _read_selected(
                 start += batch.num_rows
                 if mask.any():
                     piece = _file_actions(pa.Table.from_batches([batch]).filter(pa.array(mask)), query, "add")
-                    choice.skipped -= piece.num_rows
-                    yield piece
+                    skipped -= piece.num_rows
+                    yield piece, 0
+    yield _NO_ACTIONS["add"], skipped
 
 
 def _needs_parsed_stats(footer: Footer, fields: pa.StructType) -> bool:

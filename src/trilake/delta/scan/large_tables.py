@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from trilake.common.arrow_types import type_at
 from trilake.delta.engine import Jobs
-from trilake.delta.log.checkpoint import Choice, Share, checkpoint_actions, compare, shares
+from trilake.delta.log.checkpoint import Share, checkpoint_actions, compare, shares
 from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection
 from trilake.delta.log.log import DeltaLog, MaybeTwiceError, live_files
 from trilake.delta.log.snapshot import (
@@ -418,15 +418,16 @@ class ShareFilter:
     selection: CheckpointFilter
 
     def __call__(self, share: Share) -> Narrowed:
-        choice = Choice(self.selection)
-        count = size = 0
+        count = size = skipped = 0
         matches = [empty_state().adds]
-        for piece in share.pieces(self.store, self.head.engine.query, choice=choice):
+        query = self.head.engine.query
+        for piece, skipped_here in share.selected_pieces(self.store, query, selection=self.selection):
             count += piece.num_rows
+            skipped += skipped_here
             size += int(pc.sum(piece["size"]).as_py() or 0)
             remaining = with_files(self.head, self.newer.without_newer(piece))
             matches.append(possible_files(remaining, self.filter))
-        return Narrowed(pa.concat_tables(matches), count + choice.skipped, None if choice.skipped else size)
+        return Narrowed(pa.concat_tables(matches), count + skipped, None if skipped else size)
 
 
 def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jobs: Jobs) -> Snapshot | None:
