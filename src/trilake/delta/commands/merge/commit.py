@@ -19,6 +19,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 
+#: The condition and the clauses of a merge as the history shows them.
+ForHistory = tuple[str, Sequence[Clause[str]]]
+
 
 @dataclass(frozen=True)
 class MergeRequest:
@@ -36,8 +39,8 @@ class MergeRequest:
     round_times: bool = True
     #: An application id and its transaction version.
     txn: tuple[str, int] | None = None
-    #: Condition and clauses for the history, if they differ from the strings above.
-    for_history: tuple[str, Sequence[Clause[str]]] | None = None
+    #: If it differs from the strings above.
+    for_history: ForHistory | None = None
     #: What the source's query reads from the table itself.
     source_read: ReadSet = field(default_factory=ReadSet)
 

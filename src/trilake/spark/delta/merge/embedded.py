@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.merge.clauses import VISIBLE, Clause, Side
-from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
+from trilake.delta.commands.merge.commit import ForHistory, MergeRequest, MergeResult
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.delta.merge.job import MergeJob
@@ -61,7 +61,7 @@ class EmbeddedMerge:
         request = self._request
         return request if isinstance(request, str) else None
 
-    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
+    def run(self, other_reads: Callable[[], ReadSet], for_history: ForHistory) -> MergeResult | str:
         # Imported late, since loading the parser takes a third of a second.
         from trilake.delta.commands.merge import match, merge
 
@@ -72,7 +72,7 @@ class EmbeddedMerge:
                 if rows is None:
                     return "the source is too large for it"
                 most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
-                request = replace(request, source_read=other_reads())
+                request = replace(request, source_read=other_reads(), for_history=for_history)
                 return merge.merge(job.log, rows, request, cached=job.snapshot, started=job.started, most_pairs=most)
         except ConstraintViolatedError:
             raise
@@ -100,7 +100,7 @@ class EmbeddedMerge:
             return "an expression uses functions that are not built into Spark"
         on, clauses = sql
         names = alias_of(request.source) or SOURCE_NAME, request.alias or TARGET_NAME
-        embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn, for_history=job.for_history)
+        embedded = MergeRequest(on, tuple(clauses), *names, job.evolve, txn=request.txn)
 
         from trilake.delta.commands.merge import merge  # late, as above
 

@@ -24,8 +24,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
-from trilake.delta.commands.merge.clauses import Clause, ambiguous_rows, evolved, lenient_duplicates, resolve
-from trilake.delta.commands.merge.commit import MergedRows, MergePlan, MergeResult, MergeTimes, finish_merge
+from trilake.delta.commands.merge.clauses import ambiguous_rows, evolved, lenient_duplicates, resolve
+from trilake.delta.commands.merge.commit import ForHistory, MergedRows, MergePlan, MergeResult, MergeTimes, finish_merge
 from trilake.delta.commands.merge.pruning import KeyValues, Pruned, key_filter, prune, target_schema
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import RowCounts, changed_rows_plan, discard, records_changes, row_columns
@@ -48,9 +48,8 @@ from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.delta.settings import AUTO_MERGE, row_session, session_widening
 from trilake.spark.delta.storing.store_assignment import AssignmentRules, named_columns
-from trilake.spark.scan.columns import as_column, column_sql, print_analysed, read_condition
-from trilake.spark.session.compat import arrow_frame, is_connect, to_arrow
-from trilake.spark.session.internals import query_execution
+from trilake.spark.scan.columns import as_column, read_condition
+from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.job_errors import failing_as
 from trilake.spark.session.runner import SparkRunner, failed_job, run_over_rows
 from trilake.spark.session.schemas import columns_of_source, from_spark
@@ -64,9 +63,6 @@ _FEW_INSERTS = 50_000
 
 class MergeJob:
     """A merge: its clauses, its source, and the jobs that compute and write its rows."""
-
-    #: Frames with the analysed conditions of the merge and of each clause.
-    analysed: Sequence[DataFrame]
 
     def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
         self.spark, self.table, self.request = spark, table, request
@@ -160,7 +156,7 @@ class MergeJob:
         schema, alias = self.snapshot.schema, self.request.alias
         return read_condition(self.spark, condition, schema, alias=alias, settled=True).filter
 
-    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult:
+    def run(self, other_reads: Callable[[], ReadSet], for_history: ForHistory) -> MergeResult:
         """Merge and commit.  ``other_reads`` returns what source and expressions read of the table, once they have been
         computed."""
         clock = self.runtime.clock_ms
@@ -192,19 +188,10 @@ class MergeJob:
                 discard(self.log.store, part.actions, self.job_id)
             raise
         read = pruned.read.beside(other_reads())
-        on, clauses = self.for_history
+        on, clauses = for_history
         plan = MergePlan(on, clauses, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn)
         rows = MergedRows(parts.written, parts.cdc, removal, parts.counts + RowCounts(source=count))
         return finish_merge(self.log, self.snapshot, plan, rows, MergeTimes(self.started, loaded, found))
-
-    @property
-    def for_history(self) -> tuple[str, list[Clause[str]]]:
-        request = self.request.stated or self.request
-        clauses: list[Clause[str]] = [
-            Clause(c.kind, c.action, None if c.condition is None else _text(c.condition, frame))
-            for c, frame in zip(request.clauses, self.analysed[1:], strict=True)
-        ]
-        return _text(request.condition, self.analysed[0]), clauses
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
         return MergeTask(
@@ -304,12 +291,3 @@ class MergeJob:
             discard(self.log.store, outcome.actions, self.job_id)
             raise outcome.error
         return outcome
-
-
-def _text(condition: Expr, analysed: DataFrame) -> str:
-    """A condition for the history; it is below the columns of its analysed frame."""
-    if not is_connect(analysed.sparkSession):
-        printed = print_analysed(query_execution(analysed).analyzed().child())
-        if printed is not None:
-            return printed
-    return condition if isinstance(condition, str) else column_sql(condition) or str(condition)

@@ -11,7 +11,7 @@ Its ``run`` merges and commits, or returns, without side effects, the reason why
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,8 +19,8 @@ from functools import partial
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.delta.commands.merge.clauses import VISIBLE, Side, VisibleColumns, check_clauses, insert_only
-from trilake.delta.commands.merge.commit import MergeResult
+from trilake.delta.commands.merge.clauses import VISIBLE, Clause, Side, VisibleColumns, check_clauses, insert_only
+from trilake.delta.commands.merge.commit import ForHistory, MergeResult
 from trilake.delta.commands.rows.row_changes import check_changeable
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.protocol.schema import StructType
@@ -28,14 +28,15 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.embedded import EmbeddedMerge
 from trilake.spark.delta.merge.job import MergeJob
-from trilake.spark.delta.merge.source import TARGET_NAME, SparkMerge, alias_of, persisted
+from trilake.spark.delta.merge.source import TARGET_NAME, Expr, SparkMerge, alias_of, persisted
 from trilake.spark.delta.settings import once
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
-from trilake.spark.scan.columns import as_column, empty_frame, join_on
+from trilake.spark.scan.columns import as_column, column_sql, empty_frame, join_on, print_analysed
 from trilake.spark.scan.planning.table_reads import reads_of_table
 from trilake.spark.scan.resolution import UnresolvedName, check_row_values, resolving
 from trilake.spark.session.analysis_errors import analysed_error
-from trilake.spark.session.compat import analysed_frame, error_condition
+from trilake.spark.session.compat import analysed_frame, error_condition, is_connect
+from trilake.spark.session.internals import query_execution
 
 _log = logging.getLogger("trilake.spark")
 
@@ -51,9 +52,9 @@ class JoinedRows:
     def can_run(self) -> str | None:
         return None
 
-    def run(self, other_reads: Callable[[], ReadSet]) -> MergeResult | str:
+    def run(self, other_reads: Callable[[], ReadSet], for_history: ForHistory) -> MergeResult | str:
         with persisted(self._job.source) as self._job.source:
-            return self._job.run(other_reads)
+            return self._job.run(other_reads, for_history)
 
 
 #: All strategies, the fastest first.
@@ -73,18 +74,35 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
     request = request.by_name()
     job = MergeJob(spark, table, request)
-    job.analysed = check_expressions(spark, request, table.snapshot.schema)
+    analysed = check_expressions(spark, request, table.snapshot.schema)
+    history = _for_history(request.stated or request, analysed)
     name_errors = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
-    watched = reads_of_table(job.analysed, table.uri, table.version)
+    watched = reads_of_table(analysed, table.uri, table.version)
     with overflows_named(narrowed=True, condition=OF_CHANGES), name_errors, watched as other_reads:
         for strategy in (make(job) for make in STRATEGIES):
             reason = strategy.can_run()
-            result = strategy.run(other_reads) if reason is None else reason
+            result = strategy.run(other_reads, history) if reason is None else reason
             if not isinstance(result, str):
                 _log.info("%s is merged by %s", table.uri, strategy.name)
                 return result
             _log.info("%s is not merged by %s: %s", table.uri, strategy.name, result)
     raise AssertionError("the last strategy runs every merge")
+
+
+def _for_history(request: SparkMerge, analysed: Sequence[DataFrame]) -> ForHistory:
+    on, *conditions = map(_printed, (request.condition, *(c.condition for c in request.clauses)), analysed)
+    return str(on), [Clause(c.kind, c.action, sql) for c, sql in zip(request.clauses, conditions, strict=True)]
+
+
+def _printed(condition: Expr | None, analysed: DataFrame) -> str | None:
+    """A condition for the history; it is below the columns of its analysed frame."""
+    if condition is None:
+        return None
+    if not is_connect(analysed.sparkSession):
+        printed = print_analysed(query_execution(analysed).analyzed().child())
+        if printed is not None:
+            return printed
+    return condition if isinstance(condition, str) else column_sql(condition) or str(condition)
 
 
 # --- Spark resolves the names in condition and clauses of a MERGE before any row is read ------------------------------
