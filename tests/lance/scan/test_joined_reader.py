@@ -89,6 +89,14 @@ def test_fragments_of_other_layouts_are_not_joined(dataset: LanceDataset) -> Non
     assert rows["b"].to_pylist() == [a + 1 if a < 200 else None for a in rows["a"].to_pylist()]
 
 
+def test_rows_of_many_fragments_are_taken(dataset: LanceDataset) -> None:
+    ranks, columns = [50, 3, 3, 41, 0, 9, 17, 23, 30, 35, 12, 48], ["l", "_rowid", "a", "_rowaddr"]
+    got = dataset.take(ranks, columns)
+    with mock.patch.object(joined_reader, "_LEAST", 1 << 30):
+        assert got.equals(dataset.take(ranks, columns))
+    assert got["a"].to_pylist() == dataset.to_table(["a"])["a"].take(pa.array(ranks)).to_pylist()
+
+
 def files_of(dataset: LanceDataset) -> list[Path]:
     entries = [fragment.files[0] for fragment in dataset.snapshot.manifest.fragments]
     return [Path(dataset.uri) / entry.key for entry in entries]

@@ -155,6 +155,10 @@ class FragmentReader:
         """The readers of each fragment."""
         return (self,)
 
+    def joined_offsets(self, offsets: Sequence[Rows]) -> Rows:
+        """Convert offsets in each fragment to offsets of this reader."""
+        return offsets[0]
+
     @cached_property
     def is_local(self) -> bool:
         places = [self.bases.data_file(f) for f in self.fragment.files]

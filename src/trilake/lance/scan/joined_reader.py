@@ -44,6 +44,9 @@ class JoinedReader(FragmentReader):
     def readers(self) -> Sequence[FragmentReader]:
         return self._readers
 
+    def joined_offsets(self, offsets: Sequence[Rows]) -> Rows:
+        return np.concatenate([at + own for at, own in zip(self._starts.tolist(), offsets, strict=False)])
+
     @property
     def physical_rows(self) -> int:
         return int(self._starts[-1])

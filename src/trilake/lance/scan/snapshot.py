@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from trilake.lance.scan.fragment_reader import (
     one_batch,
 )
 from trilake.lance.scan.id_conditions import condition_schema, id_columns
+from trilake.lance.scan.joined_reader import joined
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.scalar_search import IndexQuery
@@ -215,16 +217,20 @@ class Snapshot:
         plan = ScanPlan(self.view, columns, places=tuple(places))
         stored = self.view.stored(columns)
 
-        def rows_of(fragment_id: int, offsets: Rows) -> pa.RecordBatch:
-            reader = self._reader_of_live(fragment_id, offsets)
+        def rows_of(reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
             return scan.finish(plan, reader, one_batch(reader.take(offsets, stored)), offsets)
 
         groups = list(by_fragment(addresses))
         if not groups:
             return pa.Table.from_batches([], plan.schema)
+        readers = [self._reader_of_live(id, offsets) for id, _, offsets in groups]
         if len(groups) == 1:
-            return pa.Table.from_batches([rows_of(groups[0][0], groups[0][2])])
-        batches = self.store.at_once([partial(rows_of, id, offsets) for id, _, offsets in groups])
+            return pa.Table.from_batches([rows_of(readers[0], groups[0][2])])
+        parts = (offsets for *_, offsets in groups)
+        each = [
+            partial(rows_of, one, one.joined_offsets(list(islice(parts, len(one.readers))))) for one in joined(readers)
+        ]
+        batches = self.store.at_once(each)
         table = pa.Table.from_batches(batches, schema=batches[0].schema)
         order = np.empty(len(addresses), np.int64)
         order[np.concatenate([at for _, at, _ in groups])] = np.arange(len(addresses))
