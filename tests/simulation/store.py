@@ -107,10 +107,10 @@ class SimStore(Store):
     def like(self, other: Store) -> Store:
         if not isinstance(other, MemoryStore):
             return other
-        found = next((n for n, s in self.actor.world.places.items() if other.uri == s.uri), None)
+        found = next((n for n, s in self.actor.world.row_metadata.items() if other.uri == s.uri), None)
         if found is None:
             raise Violation(f"{other.uri} is no place of this world")
-        return SimStore(self.actor.world.places[found], self.actor, found)
+        return SimStore(self.actor.world.row_metadata[found], self.actor, found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise Violation("a store of the simulation leaves its process")

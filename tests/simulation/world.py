@@ -196,15 +196,15 @@ class World:
         self.current: Actor | None = None
         self.rng = random.Random(f"schedule {self.plan.seed}")
         self.faults = {(f.actor, f.call): f.kind for f in self.plan.faults}
-        self.places: dict[str, MemoryStore] = {}
+        self.row_metadata: dict[str, MemoryStore] = {}
         self.history = self.make_history(self)
         self.actors = [Actor(self, i, ops) for i, ops in enumerate(self.plan.actors)]
 
     def place(self, name: str) -> MemoryStore:
         """Return the store of one table."""
-        if name not in self.places:
-            self.places[name] = MemoryStore(f"simulation-{id(self):x}-{name}", clock=lambda: self.now)
-        return self.places[name]
+        if name not in self.row_metadata:
+            self.row_metadata[name] = MemoryStore(f"simulation-{id(self):x}-{name}", clock=lambda: self.now)
+        return self.row_metadata[name]
 
     def trace(self, actor: int, what: str, on: str = "") -> None:
         self.events.append((self.steps, actor, what, on))
@@ -238,7 +238,7 @@ class World:
                 if actor.is_alive():
                     actor.go.release()
                     actor.join(_HANGS)
-            for store in self.places.values():
+            for store in self.row_metadata.values():
                 memory._SPACES.pop(store.uri.removeprefix("memory://"), None)
         return self.failure
 

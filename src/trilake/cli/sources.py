@@ -77,71 +77,71 @@ class Reading:
     optional: Collection[str] = ()
 
 
-def open_rows(places: Sequence[str], reading: Reading, options: Mapping[str, str]) -> pa.RecordBatchReader:
+def open_rows(uris: Sequence[str], reading: Reading, options: Mapping[str, str]) -> pa.RecordBatchReader:
     """Read files one after another, with the columns of the first.
 
-    ``places`` are paths, URIs, or ``-`` for standard input; ``options`` are store options.  Raises
+    ``uris`` are paths, URIs, or ``-`` for standard input; ``options`` are store options.  Raises
     ``InvalidArgumentError`` for an unknown format, ``ObjectNotFoundError``, ``CorruptFileError`` for an invalid file,
     and ``SchemaMismatchError`` for values or columns that do not match the first file.
     """
-    if not places:
+    if not uris:
         raise InvalidArgumentError("no files to read", help="pass files, or - for standard input")
-    schema, first = _open(places[0], reading, options)
+    schema, first = _open(uris[0], reading, options)
     others = replace(reading, optional=schema.names)
-    return pa.RecordBatchReader.from_batches(schema, _all(schema, first, places, others, options))
+    return pa.RecordBatchReader.from_batches(schema, _all(schema, first, uris, others, options))
 
 
 def _all(
     schema: pa.Schema,
     first: Iterable[pa.RecordBatch],
-    places: Sequence[str],
+    uris: Sequence[str],
     reading: Reading,
     options: Mapping[str, str],
 ) -> Iterator[pa.RecordBatch]:
-    yield from _rejections(first, places[0])
-    for place in places[1:]:
-        file_schema, batches = _open(place, reading, options)
+    yield from _rejections(first, uris[0])
+    for uri in uris[1:]:
+        file_schema, batches = _open(uri, reading, options)
         if sorted(file_schema.names) != sorted(schema.names):
             raise SchemaMismatchError(
                 f"expected columns {', '.join(schema.names)} as in the first file, got {', '.join(file_schema.names)}",
                 help="write files with different columns in separate commands",
-                file=place,
+                file=uri,
             )
-        yield from _rejections((batch.select(schema.names).cast(schema) for batch in batches), place)
+        yield from _rejections((batch.select(schema.names).cast(schema) for batch in batches), uri)
 
 
-def _rejections(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
+def _rejections(batches: Iterable[pa.RecordBatch], uri: str) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise _unfit(e, place) from e
+        raise _unfit(e, uri) from e
 
 
-def _unfit(error: Exception, place: str) -> SchemaMismatchError:
+def _unfit(error: Exception, uri: str) -> SchemaMismatchError:
     if "unexpected field" in str(error):  # Arrow's error does not name it (pyarrow 26)
         return SchemaMismatchError(
             "a row has a field that first appears after the first megabyte",
             help='add it to the first row, such as "late": null, or set its type with --type COLUMN=TYPE',
-            file=_name(place),
+            file=_name(uri),
         )
     return SchemaMismatchError(
         f"a value does not fit its column: {error}",
         help="types come from the table or the first megabyte; set one with --type COLUMN=TYPE",
-        file=_name(place),
+        file=_name(uri),
     )
 
 
-def _name(place: str) -> str:
-    return "standard input" if place == STDIN else place
+def _name(uri: str) -> str:
+    return "standard input" if uri == STDIN else uri
 
 
-def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    stem = place.lower()
+def _open(uri: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    stem = uri.lower()
     codec = next((c for end, c in _COMPRESSED.items() if stem.endswith(end)), None)
     if codec is not None:
         stem = stem[: stem.rindex(".")]
     suffix = stem[stem.rindex(".") :] if "." in stem.rpartition("/")[2] else ""
-    source, rewinds = _source(place, options)
+    source, rewinds = _source(uri, options)
     try:
         if codec is not None:
             source, rewinds = pa.CompressedInputStream(source, codec), False
@@ -156,9 +156,9 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
             raise InvalidArgumentError(
                 "cannot detect the format of the rows",
                 help="pass --from csv, json, parquet or arrow",
-                file=_name(place),
+                file=_name(uri),
             )
-        _check_use(format, reading, place)
+        _check_use(format, reading, uri)
         if start in _RANDOM and not rewinds:  # read the whole stream, into a temporary file if it is large
             spooled: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - lives with its reader
             while data := source.read(1 << 20):
@@ -175,11 +175,11 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
         if isinstance(e, InvalidArgumentError):
             raise
         if isinstance(e, pa.ArrowInvalid) and _UNFIT.search(str(e)):
-            raise _unfit(e, place) from e
-        raise CorruptFileError(f"the file cannot be read: {e}", file=_name(place)) from e
+            raise _unfit(e, uri) from e
+        raise CorruptFileError(f"the file cannot be read: {e}", file=_name(uri)) from e
 
 
-def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
+def _check_use(format: InputFormat, reading: Reading, uri: str) -> None:
     of_csv = {"--delimiter": reading.delimiter is not None, "--no-header": not reading.header, "--null": reading.null}
     useless = [name for name, value in of_csv.items() if value and format != "csv"]
     if reading.required and format not in ("csv", "json"):
@@ -188,18 +188,18 @@ def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
         raise InvalidArgumentError(
             f"{useless[0]} cannot be used with {format}",
             help="leave it out, or pass the format with --from",
-            file=_name(place),
+            file=_name(uri),
         )
 
 
-def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
+def _source(uri: str, options: Mapping[str, str]) -> tuple[Any, bool]:
     """Open a file; return it and whether it is seekable, which Arrow claims for any Python stream."""
-    if place == STDIN:
+    if uri == STDIN:
         return pa.PythonFile(sys.stdin.buffer, mode="r"), False
-    location = parse_location(place)
+    location = parse_location(uri)
     folder, _, key = location.path.rpartition("/")
     if not key:
-        raise InvalidArgumentError("the file name is empty", file=place)
+        raise InvalidArgumentError("the file name is empty", file=uri)
     if location.scheme == "file":
         path = Path("/", location.path)
         with suppress(OSError):  # the store reports it

@@ -187,7 +187,7 @@ class FragmentSession:
                 fragment=self.reader.fragment.id,
             )
         view = self.snapshot.view
-        plan = ScanPlan(view, selection.columns, places=selection.places)
+        plan = ScanPlan(view, selection.columns, row_metadata=selection.row_metadata)
         offsets = self.reader.offsets_of_live(positions)
         stored = one_batch(self.reader.take(offsets, view.stored(plan.columns)))
         rows = finish(plan, self.reader, stored, offsets)
@@ -530,7 +530,13 @@ class LanceFragment(Scannable, pa.dataset.Fragment):
             return values(batch if selection.projection is None else selection.projection.project(batch))
 
         (widened,) = commands.widen(
-            self._fragment, snapshot, target, selection.columns, of_read, snapshot.store, places=selection.places
+            self._fragment,
+            snapshot,
+            target,
+            selection.columns,
+            of_read,
+            snapshot.store,
+            row_metadata=selection.row_metadata,
         )
         return FragmentMetadata.of(widened), LanceSchema(snapshot.view.schema).with_columns(target.view.schema)
 

@@ -138,7 +138,7 @@ def test_every_file_is_read_once_and_in_order(
         got += brought
         if end == start and written == len(history.commits):
             break
-        assert end.place >= start.place
+        assert end.position >= start.position
         start = end
     assert got == expected
     assert stopped == stop

@@ -15,7 +15,7 @@ from trilake import lance
 from trilake.errors import CorruptFileError, MissingFileError
 from trilake.lance import LanceDataset
 from trilake.lance.scan import joined_reader
-from trilake.lance.scan.fragment_reader import PLACES
+from trilake.lance.scan.fragment_reader import ROW_METADATA
 from trilake.lance.scan.joined_reader import JoinedReader, joined
 
 ROWS = pa.table(
@@ -71,7 +71,7 @@ def test_scans_equal_those_of_single_fragments(dataset: LanceDataset, options: d
         assert got.equals(dataset.to_table(**options))
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ROW_METADATA)
 def test_ids_equal_those_of_single_fragments(dataset: LanceDataset, place: str) -> None:
     got = dataset.to_table([place, "a"])
     with mock.patch.object(joined_reader, "_LEAST", 1 << 30):

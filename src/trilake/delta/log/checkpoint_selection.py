@@ -75,19 +75,19 @@ def select(
     schema = file.schema_arrow
     add = schema.field("add").type
     leaves = list(selection.leaves(add))
-    places = _places(file)
-    if not leaves or not groups or places is None:
+    numbers = _numbers(file)
+    if not leaves or not groups or numbers is None:
         return None
-    paths = places["add", "path"]
+    paths = numbers["add", "path"]
     without = [footer[g][paths].null_count for g in groups]
     if any(n is None for n in without):
         return None  # the number of skipped files must be known
     rows = [footer[g][paths].num_values for g in groups]
     files = np.array([r - (n or 0) for r, n in zip(rows, without, strict=True)], np.int64)
     bounds = {
-        leaf: _bounds(file, footer, groups, places[("add", *leaf)], type_, files)
+        leaf: _bounds(file, footer, groups, numbers[("add", *leaf)], type_, files)
         for leaf in leaves
-        if not pa.types.is_nested(type_ := type_at(add, leaf)) and ("add", *leaf) in places
+        if not pa.types.is_nested(type_ := type_at(add, leaf)) and ("add", *leaf) in numbers
     }
     possible = selection.groups(files, bounds)
     matching_groups = [g for g, p in zip(groups, possible, strict=True) if p]
@@ -117,26 +117,26 @@ def _rows_of(file: pq.ParquetFile, group: int, columns: Sequence[str], selection
     return np.concatenate([np.empty(0, bool), *parts])
 
 
-def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
+def _numbers(file: pq.ParquetFile) -> dict[Leaf, int] | None:
     """The footer position of each column by its path; ``None`` if that is ambiguous."""
     paths = leaf_paths(file.schema_arrow)
     # Names may contain dots, so paths are matched by position.
     dotted = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
     plain = len(paths) == len(dotted) and all(p is None or ".".join(p) == s for p, s in zip(paths, dotted, strict=True))
-    places = {p: i for i, p in enumerate(paths) if p is not None}
-    return places if plain and ("add", "path") in places else None
+    numbers = {p: i for i, p in enumerate(paths) if p is not None}
+    return numbers if plain and ("add", "path") in numbers else None
 
 
 def _bounds(
     file: pq.ParquetFile,
     footer: Footer,
     groups: Sequence[int],
-    place: int,
+    number: int,
     type_: pa.DataType,
     files: npt.NDArray[np.int64],
 ) -> GroupBounds:
-    chunks = [footer[g][place] for g in groups]
-    bounds = [_low_and_high(file, g, place) for g in groups]
+    chunks = [footer[g][number] for g in groups]
+    bounds = [_low_and_high(file, g, number) for g in groups]
     try:
         low, high = (pa.array([s[i] for s in bounds], type_) for i in (0, 1))
     except (*DAMAGE, TypeError):
@@ -145,9 +145,9 @@ def _bounds(
     return GroupBounds(low, high, pa.array(nulls, pa.int64()))
 
 
-def _low_and_high(file: pq.ParquetFile, group: int, place: int) -> tuple[Any, Any]:
+def _low_and_high(file: pq.ParquetFile, group: int, number: int) -> tuple[Any, Any]:
     # Arrow omits bounds of uncertain order: those of old writers and of INT96.
-    statistics = file.metadata.row_group(group).column(place).statistics
+    statistics = file.metadata.row_group(group).column(number).statistics
     try:
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
     except (*DAMAGE, TypeError, RuntimeError):  # a string cut inside a character, a date beyond Python's range

@@ -42,10 +42,10 @@ def rows_at(
             if hit.any():
                 yield positions[hit], batch.filter(pa.array(hit))
         return
-    place, key = locate(store, file.path)
+    file_store, key = locate(store, file.path)
     constants = partition_constants([file], plan)
-    with file_errors(place, key, version=plan.version):
-        for start, raw in _batches(place, key, plan, chosen):
+    with file_errors(file_store, key, version=plan.version):
+        for start, raw in _batches(file_store, key, plan, chosen):
             lo, hi = np.searchsorted(chosen, [start, start + raw.num_rows])
             if lo < hi:
                 rows = raw.take(pa.array(chosen[lo:hi] - start))
@@ -57,12 +57,12 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
     if plan.provider != "parquet" or plan.mode != "none":
         yield from read_positions(store, file, plan)
         return
-    place, key = locate(store, file.path)
+    file_store, key = locate(store, file.path)
     constants = partition_constants([file], plan)
     deleted = RowSet(file.vector.load(store)) if file.vector is not None else None
     rows = 0
-    with file_errors(place, key, version=plan.version):
-        for start, raw in _batches(place, key, plan, None):
+    with file_errors(file_store, key, version=plan.version):
+        for start, raw in _batches(file_store, key, plan, None):
             rows = start + raw.num_rows
             positions = np.arange(start, rows, dtype=np.int64)
             if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
@@ -71,7 +71,7 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
                 yield positions, _conformed(raw, plan, constants)
     if deleted is not None:
         assert file.vector is not None
-        file.vector.check_fits(deleted.bitmap, rows, f"{place.uri}/{key}")
+        file.vector.check_fits(deleted.bitmap, rows, f"{file_store.uri}/{key}")
 
 
 def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
@@ -106,9 +106,9 @@ def as_dictionaries(rows: pa.RecordBatch, names: Collection[str]) -> pa.RecordBa
 
 
 def _batches(
-    place: Store, key: str, plan: ReadPlan, positions: Positions | None
+    file_store: Store, key: str, plan: ReadPlan, positions: Positions | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    with place.open_input(key) as source:
+    with file_store.open_input(key) as source:
         first = open_parquet(source)
         metadata = first.metadata
         dictionaries = dictionary_columns(metadata, checked_footer(source, first))

@@ -143,8 +143,8 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
         places = [locate(store, t.path) for t in tasks]
         small_files = [
             n
-            for n, (task, (place, _)) in enumerate(zip(tasks, places, strict=True))
-            if place is store and 0 < task.size <= MERGED_FILE and task.selected is None
+            for n, (task, (file_store, _)) in enumerate(zip(tasks, places, strict=True))
+            if file_store is store and 0 < task.size <= MERGED_FILE and task.selected is None
         ]
         # One extra byte detects a file that is longer than the log states.
         calls = [partial(store.read_range, places[n][1], 0, tasks[n].size + 1) for n in small_files]
@@ -224,10 +224,10 @@ def _read_rows(
 ) -> Iterator[tuple[Positions | None, pa.RecordBatch]]:
     deleted = RowSet(task.vector.load(store)) if task.vector is not None else None
     selected = RowSet(BitMap64.deserialize(task.selected)) if task.selected is not None else None
-    place, key = locate(store, task.path)
+    file_store, key = locate(store, task.path)
     constants = partition_constants([task], plan)
     rows = 0
-    for start, raw in read_data_file(place, key, plan, threads=threads):
+    for start, raw in read_data_file(file_store, key, plan, threads=threads):
         rows = start + raw.num_rows
         places = np.arange(start, rows, dtype=np.int64) if positions else None
         if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
@@ -243,7 +243,7 @@ def _read_rows(
     # Readers of other formats may skip the end of a file because of the filter.
     if deleted is not None and (plan.filter is None or plan.provider == "parquet"):
         assert task.vector is not None
-        task.vector.check_fits(deleted.bitmap, rows, f"{place.uri}/{key}")
+        task.vector.check_fits(deleted.bitmap, rows, f"{file_store.uri}/{key}")
 
 
 def read_tasks(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> Iterator[pa.RecordBatch]:

@@ -110,7 +110,7 @@ class StreamOffset:
         return replace(self, reservoir_version=version, index=index, is_starting_version=snapshot)
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def position(self) -> tuple[int, int, int]:
         """The sort key of offsets of one stream."""
         return self.reservoir_version, int(not self.is_starting_version), self.index
 

@@ -168,19 +168,19 @@ class DeltaStream:
         """
         limit = limit or Limit()
         self._check_resumable(start)
-        place, moved = start, False
+        offset, moved = start, False
         if start.is_starting_version:
             units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
             count = len(units) if self.options.whole_snapshot else limit.admit(units.count, units.size)
             if count < len(units):
                 return start.at(start.reservoir_version, int(units.index[count - 1]), snapshot=True)
-            place, moved = start.at(start.reservoir_version + 1), True
+            offset, moved = start.at(start.reservoir_version + 1), True
             limit = limit.less(units.count, units.size)
             if limit.spent or (self.options.whole_snapshot and count):
-                return place
+                return offset
         else:
             self._snapshot = None
-        return self._latest_commits(place, limit, moved=moved)
+        return self._latest_commits(offset, limit, moved=moved)
 
     def _latest_commits(self, start: StreamOffset, limit: Limit, *, moved: bool) -> StreamOffset:
         until = self._until
@@ -219,7 +219,7 @@ class DeltaStream:
             self._check_id(offset)
         self._check_resumable(start)
         tasks: list[StreamTask] = []
-        place = start
+        offset = start
         if start.is_starting_version:
             units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
             if end.is_starting_version:
@@ -230,11 +230,11 @@ class DeltaStream:
                 tasks += [ChangeFeedTask(f, "insert", version, time) for f in files]
             else:
                 tasks += files
-            place = start.at(start.reservoir_version + 1)
+            offset = start.at(start.reservoir_version + 1)
             if not end.is_starting_version:
                 self._snapshot = None  # free its files, which are not needed again
-        if not end.is_starting_version and place.place < end.place:
-            tasks += self._commit_tasks(place, end)
+        if not end.is_starting_version and offset.position < end.position:
+            tasks += self._commit_tasks(offset, end)
         reading = self.reading
         extra = {f.name for f in CHANGE_FIELDS} if self.options.read_change_feed else set()
         names = None if reading.columns is None else [c for c in reading.columns if c not in extra]
@@ -248,7 +248,7 @@ class DeltaStream:
         """
         if start.started_at is not None and end.started_at is not None and start.started_at != end.started_at:
             return StreamOffset.beginning(end.reservoir_id, end.started_at)
-        if end.started_at is None and start.place > end.place:  # an offset of another source
+        if end.started_at is None and start.position > end.position:  # an offset of another source
             if not end.is_starting_version and end.reservoir_version == 0:
                 return end
             version = end.reservoir_version - (0 if end.is_starting_version else 1)

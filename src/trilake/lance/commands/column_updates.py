@@ -18,7 +18,7 @@ from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
 from trilake.lance.file.view import stored_array
-from trilake.lance.scan.fragment_reader import PLACES, FragmentReader, one_array
+from trilake.lance.scan.fragment_reader import ROW_METADATA, FragmentReader, one_array
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.effects import without_fields
 from trilake.lance.versions.manifest import Fragment
@@ -50,7 +50,7 @@ def update_columns(
     Parameters are those of :func:`trilake.lance.commands.columns.merge`.  Raises ``UnknownColumnError`` for a column
     that the dataset does not have, and ``SchemaMismatchError`` for values or keys that do not fit.
     """
-    places, new = matching(snapshot, data, left_on, right_on)
+    indices_of, new = matching(snapshot, data, left_on, right_on)
     values = _conformed(snapshot, new)
     changed = snapshot.view.schema.project(list(values))
     target = _target(snapshot, reader, frozenset(snapshot.view.stored(changed).field_ids), nulls)
@@ -65,8 +65,8 @@ def update_columns(
         for stored in reader.read_batches(view.stored(columns_to_read)):
             batch = view.show(stored, columns_to_read)
             start, position = position, position + batch.num_rows
-            keys = reader.places(left_on, np.arange(start, position)) if by_id else batch.column(left_on)
-            at = places(pa.array(keys) if by_id else keys)
+            keys = reader.row_metadata(left_on, np.arange(start, position)) if by_id else batch.column(left_on)
+            at = indices_of(pa.array(keys) if by_id else keys)
             live = reader.live_mask(start, position)
             if live is not None:
                 at = pc.if_else(pa.array(live), at, pa.scalar(None, at.type))
@@ -88,9 +88,9 @@ def update_columns(
 
 def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
     fields = {f.name: f for f in snapshot.view.schema.storage_schema}
-    places = [name for name in new.schema.names if name in PLACES]
-    if places:
-        raise InvalidArgumentError(f"the metadata column {places[0]!r} cannot be updated", help="leave it out")
+    computed = [name for name in new.schema.names if name in ROW_METADATA]
+    if computed:
+        raise InvalidArgumentError(f"the metadata column {computed[0]!r} cannot be updated", help="leave it out")
     unknown = [name for name in new.schema.names if name not in fields]
     if unknown:
         raise UnknownColumnError(

@@ -57,10 +57,10 @@ def widen(
     values: Values,
     store: Store | WriteGroup,
     *,
-    places: Sequence[str] = (),
+    row_metadata: Sequence[str] = (),
 ) -> Iterator[Fragment]:
     """Add a data file in ``store`` to each fragment of a reader, with the columns that ``values`` computes from the
-    columns ``read`` and ``places``.
+    columns ``read`` and ``row_metadata``.
     """
     stored = snapshot.view.stored(read)
     position = 0
@@ -75,10 +75,10 @@ def widen(
                 yield target.blank(batch.num_rows)
                 continue
             rows = snapshot.view.show(batch, read)
-            if places:
+            if row_metadata:
                 at = np.arange(start, position)
-                behind = [pa.array(reader.places(name, at)) for name in places]
-                rows = pa.RecordBatch.from_arrays([*rows.columns, *behind], [*rows.schema.names, *places])
+                behind = [pa.array(reader.row_metadata(name, at)) for name in row_metadata]
+                rows = pa.RecordBatch.from_arrays([*rows.columns, *behind], [*rows.schema.names, *row_metadata])
             new = _new_values(values, rows if mask is None else rows.filter(pa.array(mask)))
             if mask is not None:
                 at = np.maximum(np.cumsum(mask) - 1, 0)
@@ -158,12 +158,12 @@ def add_columns(
     nulls: NullPolicy = "error",
     repeatable: bool = True,
     by_fragment: bool = False,
-    places: Sequence[str] = (),
+    row_metadata: Sequence[str] = (),
     check: Callable[[], object] = lambda: None,
 ) -> Snapshot:
     """Add computed columns.
 
-    ``values`` gets the columns ``read`` (``None`` for all) and the row id columns ``places`` of all rows in order; if
+    ``values`` gets the columns ``read`` (``None`` for all) and ``row_metadata`` of all rows in order; if
     ``repeatable``, again for each attempt to commit; if ``by_fragment``, those of one fragment in a call.  ``check`` is
     called after the last row, and raises if values remain.
     """
@@ -174,7 +174,7 @@ def add_columns(
         fragments = []
         with current.store.write_group() as group:
             for reader in current.readers if by_fragment else joined(current.readers):
-                for fragment in widen(reader, current, target, columns, values, group, places=places):
+                for fragment in widen(reader, current, target, columns, values, group, row_metadata=row_metadata):
                     written.append(replace(fragment, files=fragment.files[-1:]))
                     fragments.append(fragment)
             check()
@@ -273,7 +273,7 @@ def merge(
     values, schema = join_values(snapshot, data, left_on, right_on)
     check_new(snapshot.manifest.schema, schema.names)
     if is_id(snapshot, left_on):  # ids are only valid in this version
-        return add_columns(snapshot, schema, (), values, nulls=nulls, repeatable=False, places=(left_on,))
+        return add_columns(snapshot, schema, (), values, nulls=nulls, repeatable=False, row_metadata=(left_on,))
     return add_columns(snapshot, schema, [left_on], values, nulls=nulls)
 
 
@@ -284,10 +284,10 @@ def is_id(snapshot: Snapshot, name: str) -> bool:
 
 def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
     """Return a function that looks up the rows of ``data`` by key, and its output schema."""
-    places, rest = matching(snapshot, data, left_on, right_on)
+    indices_of, rest = matching(snapshot, data, left_on, right_on)
 
     def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return one_batch(rest.take(places(batch.column(0))))
+        return one_batch(rest.take(indices_of(batch.column(0))))
 
     return values, pa.schema([f.with_nullable(True) for f in rest.schema])
 
@@ -324,10 +324,10 @@ def matching(
     if not rest.num_columns:
         raise InvalidArgumentError("the data to merge has no columns except the key")
 
-    def places(values: pa.Array) -> pa.Array:
+    def indices_of(values: pa.Array) -> pa.Array:
         return pc.index_in(values.cast(kind) if values.type != kind else values, value_set=keys, skip_nulls=True)
 
-    return places, rest
+    return indices_of, rest
 
 
 #: Key types by kind; casts within a kind raise on loss.

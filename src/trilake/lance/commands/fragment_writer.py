@@ -450,11 +450,11 @@ def write_fragments(
     done: list[Fragment] = []
     mode, bases = options.external_blobs, options.bases
     base_ids = cycle(targets(store, bases, options.target_bases, options.target_all_bases))
-    places = Bases(store, bases)
+    roots = Bases(store, bases)
     stored = (resolved_blobs(store, target.stored(b), target.view.schema, mode, bases) for b in batches if b.num_rows)
 
     def begin() -> _Files:
-        files = _Files(together or store, target, runtime, places, next(base_ids))
+        files = _Files(together or store, target, runtime, roots, next(base_ids))
         if progress is not None:
             progress.begin(files.fragment)
         return files
@@ -542,8 +542,8 @@ class _Files:
         self.fragment = Fragment(0, tuple(entries))
         self._writers: list[DataFileWriter] = []
         for entry, schema in zip(self.fragment.files, self._runs):
-            place, key = (store, entry.key) if bases is None or base_id is None else bases.data_file(entry)
-            writer = new_data_file(place, key, schema, target.version, extend_dictionaries=target.extend)
+            file_store, key = (store, entry.key) if bases is None or base_id is None else bases.data_file(entry)
+            writer = new_data_file(file_store, key, schema, target.version, extend_dictionaries=target.extend)
             self._writers.append(writer)
 
     @property
@@ -627,13 +627,13 @@ def discarded_on_failure(store: Store, written: Iterable[Fragment], bases: Itera
 
 def discard(store: Store, fragments: Iterable[Fragment], bases: Iterable[BasePath] = ()) -> None:
     """Remove the data files of uncommitted fragments, with their blobs."""
-    places = Bases(store, bases)
+    roots = Bases(store, bases)
     by_base: dict[int | None, list[DataFile]] = {}
     for fragment in fragments:
         for file in fragment.files:
             by_base.setdefault(file.base_id, []).append(file)
     for files in by_base.values():
         with suppress(TrilakeError, OSError):  # the failure of the write matters; a clean-up removes the rest
-            place, keys = places.data_file(files[0])[0], [places.data_file(file)[1] for file in files]
-            blobs = [entry.key for key in keys for entry in place.list(key.removesuffix(".lance") + "/")]
-            place.delete([*keys, *blobs])
+            file_store, keys = roots.data_file(files[0])[0], [roots.data_file(file)[1] for file in files]
+            blobs = [entry.key for key in keys for entry in file_store.list(key.removesuffix(".lance") + "/")]
+            file_store.delete([*keys, *blobs])

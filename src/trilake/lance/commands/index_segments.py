@@ -152,8 +152,9 @@ def scalar_like(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexM
     opened = snapshot.indices.scalar(index)
     rows_per_zone = opened.rows_per_zone if isinstance(opened, ZoneMapIndex) else None
     kind = with_zones(SCALAR_KINDS[kind_of(snapshot, index).upper()], rows_per_zone)
-    if index.by_address and kind.place != ROW_ADDRESS:  # pylance rejects segments with ids next to ones with addresses
-        kind = replace(kind, place=ROW_ADDRESS, version=index.index_version or 0)
+    # pylance rejects segments with ids next to ones with addresses.
+    if index.by_address and kind.row_key != ROW_ADDRESS:
+        kind = replace(kind, row_key=ROW_ADDRESS, version=index.index_version or 0)
     return trained(snapshot, column, index.name, kind)
 
 

@@ -142,14 +142,14 @@ def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
 class ScalarKind:
     """A kind of scalar index that trilake can build.
 
-    ``train`` writes its files from values and row ids or addresses (``place``); ``of_lists`` indicates whether it
+    ``train`` writes its files from values and row ids or addresses (``row_key``); ``of_lists`` indicates whether it
     indexes the items of lists; ``version`` is the version of its files.
     """
 
     name: str
     train: Callable[..., tuple[tuple[str, int], ...]]
     details: IndexDetails
-    place: str = ROW_ID
+    row_key: str = ROW_ID
     of_lists: bool = False
     version: int = 0
 
@@ -161,7 +161,7 @@ SCALAR_KINDS = {
         ScalarKind("BTREE", btree.train, BTREE_DETAILS),
         ScalarKind("BITMAP", bitmap.train, BITMAP_DETAILS),
         ScalarKind("LABEL_LIST", bitmap.train_lists, LABEL_LIST_DETAILS, of_lists=True, version=1),
-        ScalarKind("ZONEMAP", zonemap.train, zonemap.DETAILS, place=ROW_ADDRESS),
+        ScalarKind("ZONEMAP", zonemap.train, zonemap.DETAILS, row_key=ROW_ADDRESS),
     )
 }
 #: Kinds that trilake preserves but cannot build, each with an alternative.
@@ -252,7 +252,7 @@ def trained(snapshot: Snapshot, column: str, name: str, kind: ScalarKind) -> Ind
     """Write an index of all live rows, and return its manifest entry."""
     schema, field = snapshot.view.schema, _indexable(snapshot, column, kind)
     path = schema.path_of(field)
-    plan = ScanPlan(snapshot.view, schema.project([column]), places=(kind.place,))
+    plan = ScanPlan(snapshot.view, schema.project([column]), row_metadata=(kind.row_key,))
     rows = pa.Table.from_batches(snapshot.scan(plan), schema=plan.schema)
     values = rows.column(0) if len(path) == 1 else pc.struct_field(rows.column(0), path[1:])
     if isinstance(values.type, pa.BaseExtensionType):
@@ -260,7 +260,7 @@ def trained(snapshot: Snapshot, column: str, name: str, kind: ScalarKind) -> Ind
     uuid = UUID(snapshot.runtime.new_id())
     legacy = kind.name == "BTREE" and snapshot.manifest.storage_version.is_legacy
     version = file_version(snapshot, legacy=legacy)
-    of = pa.table({"values": values, kind.place: rows.column(kind.place)})
+    of = pa.table({"values": values, kind.row_key: rows.column(kind.row_key)})
     files = kind.train(snapshot.store, f"_indices/{uuid}", of, version)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
     entry = IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)

@@ -347,7 +347,7 @@ def _targets(snapshot: Snapshot, columns: list[str], id_names: list[str]) -> Ite
 
     Small fragments share a table, as each join takes a few ms whatever its size.
     """
-    plan = snapshot.plan(columns, places=tuple(dict.fromkeys((ROW_ADDRESS, *id_names))))
+    plan = snapshot.plan(columns, row_metadata=tuple(dict.fromkeys((ROW_ADDRESS, *id_names))))
     readers: list[FragmentReader] = []
     rows = 0
     for reader in snapshot.readers:

@@ -54,11 +54,11 @@ def update(
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal count
-        places: list[Ids] = [np.empty(0, np.uint64)]
+        addresses: list[Ids] = [np.empty(0, np.uint64)]
         target = Target(current.manifest.schema, current.manifest.storage_version, nulls=write_options.nulls)
-        rows = changed_rows(current, updates, where, places)
+        rows = changed_rows(current, updates, where, addresses)
         written += write_fragments(current.store, rows, target, write_options, current.runtime)
-        offsets = dict(runs(np.concatenate(places)))
+        offsets = dict(runs(np.concatenate(addresses)))
         count = sum(map(len, offsets.values()))
         updated, removed = mark_all(current, offsets)
         return op.Update(removed, updated, current.moved(written, offsets.items()))
@@ -103,14 +103,14 @@ def changed_rows(
     snapshot: Snapshot,
     updates: Mapping[str, str],
     where: FilterLike | None,
-    places: list[Ids],
+    addresses: list[Ids],
     readers: Sequence[FragmentReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows with their new values; append their old addresses to ``places``."""
+    """Yield the matching rows with their new values; append their old addresses to ``addresses``."""
     expressions = bind(snapshot.schema, updates)
-    plan = snapshot.plan(None, where, view=snapshot.rows_view, places=(ROW_ADDRESS,))
+    plan = snapshot.plan(None, where, view=snapshot.rows_view, row_metadata=(ROW_ADDRESS,))
     for batch in snapshot.scan(plan, readers):
-        places.append(batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False))
+        addresses.append(batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False))
         rows = pa.Table.from_batches([batch]).drop_columns([ROW_ADDRESS])
         arrays = dict(zip(rows.schema.names, batch.columns))
         for name, values in zip(expressions, evaluate_all(list(expressions.values()), rows)):

@@ -70,19 +70,19 @@ class PandasBFloat16Array(ExtensionArray):
             return self.data[int(item)].as_py()
         if isinstance(item, slice):
             return self.take(np.arange(len(self))[item])
-        places = np.asarray(item)
-        if places.dtype == bool:
-            return PandasBFloat16Array(self.data.filter(pa.array(places)))
-        return self.take(places)
+        numbers = np.asarray(item)
+        if numbers.dtype == bool:
+            return PandasBFloat16Array(self.data.filter(pa.array(numbers)))
+        return self.take(numbers)
 
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> PandasBFloat16Array:
         """Return the values at some positions; with ``allow_fill``, -1 means null."""
-        places = np.asarray(indices, np.int64)
+        numbers = np.asarray(indices, np.int64)
         if fill_value is not None:
             raise InvalidArgumentError(f"fill_value must be None, got {fill_value!r}")
         if not allow_fill:
-            places = np.where(places < 0, places + len(self), places)
-        return PandasBFloat16Array(self.data.take(pa.array(places, mask=places < 0)))
+            numbers = np.where(numbers < 0, numbers + len(self), numbers)
+        return PandasBFloat16Array(self.data.take(pa.array(numbers, mask=numbers < 0)))
 
     def __len__(self) -> int:
         return len(self.data)

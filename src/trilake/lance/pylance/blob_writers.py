@@ -53,8 +53,8 @@ class BlobDescriptor:
         if self.kind == "Null":
             return None
         kind = PACKED if self.kind == "Packed" else DEDICATED
-        place = self.offset if self.kind == "Packed" else None
-        return {"kind": kind, "blob_id": self.blob_id, "blob_size": self.size, "position": place}
+        position = self.offset if self.kind == "Packed" else None
+        return {"kind": kind, "blob_id": self.blob_id, "blob_size": self.size, "position": position}
 
 
 NULL = BlobDescriptor("Null")

@@ -17,7 +17,7 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.dataset_part import D, DatasetPart
 from trilake.lance.pylance.scanner import OF_ROWS, check_names
 from trilake.lance.scan.blob_bytes import BlobFile, read_parts
-from trilake.lance.scan.fragment_reader import PLACES
+from trilake.lance.scan.fragment_reader import ROW_METADATA
 from trilake.lance.scan.projection import ColumnsLike, Selection
 
 
@@ -59,7 +59,9 @@ class DatasetRows(DatasetPart[D]):
         ids, addresses = (flag(n, more.get(n, False)) for n in ("with_row_id", "with_row_address"))
         view = self._dataset.snapshot.view
         selection = Selection.of(view, columns, with_row_id=ids, with_row_address=addresses)
-        return _with_repeated_ids(selection.show(take(rows, selection.columns, places=selection.places)), columns)
+        return _with_repeated_ids(
+            selection.show(take(rows, selection.columns, row_metadata=selection.row_metadata)), columns
+        )
 
     def take_blobs(
         self,
@@ -81,9 +83,9 @@ class DatasetRows(DatasetPart[D]):
         Raises ``InvalidArgumentError`` unless exactly one of the three is set, ``WrongTypeError`` if the column has no
         blobs, and ``UnknownRowError``.
         """
-        places = self._dataset.snapshot.blobs(self._selected(ids, addresses, indices), blob_column)
+        blobs = self._dataset.snapshot.blobs(self._selected(ids, addresses, indices), blob_column)
         size = count("buffer_size", buffer_size, other_type=WrongTypeError)
-        return [None if place is None else BlobFile(place, size) for place in places]
+        return [None if blob is None else BlobFile(blob, size) for blob in blobs]
 
     def read_blobs(
         self,
@@ -100,8 +102,8 @@ class DatasetRows(DatasetPart[D]):
         """
         del hints
         rows = self._selected(ids, addresses, indices)
-        places = self._dataset.snapshot.blobs(rows, blob_column)
-        data = [None if place is None else place.read(0, place.length) for place in places]
+        blobs = self._dataset.snapshot.blobs(rows, blob_column)
+        data = [None if blob is None else blob.read(0, blob.length) for blob in blobs]
         return list(zip(rows.tolist(), data, strict=True))
 
     def read_blob_ranges(
@@ -122,8 +124,8 @@ class DatasetRows(DatasetPart[D]):
         if selector not in ("ids", "addresses", "indices"):
             raise InvalidArgumentError(f"selector must be one of ids, addresses and indices, got {selector!r}")
         rows = self._selected(**{selector: [row for row, _, _ in requests]})
-        places = self._dataset.snapshot.blobs(rows, blob_column)
-        data = read_parts(places, [(offset, length) for _, offset, length in requests])
+        blobs = self._dataset.snapshot.blobs(rows, blob_column)
+        data = read_parts(blobs, [(offset, length) for _, offset, length in requests])
         return [(i, *read) for i, read in enumerate(zip(rows.tolist(), data, strict=True))]
 
     def _selected(self, ids: Any = None, addresses: Any = None, indices: Any = None) -> npt.NDArray[np.uint64]:
@@ -175,5 +177,5 @@ def _with_repeated_ids(rows: pa.Table, columns: ColumnsLike | None) -> pa.Table:
         return rows
     if not set(columns) <= set(rows.schema.names):  # names in other cases
         return rows
-    names = [name for i, name in enumerate(columns) if name in PLACES or name not in columns[:i]]
+    names = [name for i, name in enumerate(columns) if name in ROW_METADATA or name not in columns[:i]]
     return rows.select([*names, *(name for name in rows.schema.names if name not in names)])

@@ -304,7 +304,7 @@ class ScannerBuilder:
             self._limit,
             self._offset,
             batch_size,
-            selection.places,
+            selection.row_metadata,
             self._use_stats,
             self._use_scalar_index,
             self._include_deleted,
@@ -337,7 +337,7 @@ def _default_batch_size() -> int | None:
 
 
 def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
-    if plan.include_deleted and ROW_ID not in plan.places:
+    if plan.include_deleted and ROW_ID not in plan.row_metadata:
         raise InvalidArgumentError(
             "include_deleted_rows is set, but with_row_id is false",
             help="pass with_row_id=True: the row id of a deleted row is null",
@@ -418,7 +418,7 @@ class LanceScanner(pa.dataset.Scanner):
             return ordered(snapshot, plan, self._readers, self._orderings, self._threads)
         if not self._orderings:
             return search.search(snapshot, plan, self._nearest, self._readers, prefilter=self._prefilter)
-        with_ids = replace(plan, limit=None, offset=0, places=tuple(dict.fromkeys((*plan.places, ROW_ID))))
+        with_ids = replace(plan, limit=None, offset=0, row_metadata=tuple(dict.fromkeys((*plan.row_metadata, ROW_ID))))
         matches = search.search(snapshot, with_ids, self._nearest, self._readers, prefilter=self._prefilter)
         rows = ordered_found(snapshot, matches, self._orderings).slice(plan.offset, plan.limit)
         return rows.select(search.schema(plan, self._nearest).names)
@@ -458,8 +458,8 @@ class LanceScanner(pa.dataset.Scanner):
         table = copy(self._builder).with_row_address().to_scanner().to_table()
         frame = table.select(self.projected_schema.names).to_pandas(**options)
         for column, inside, source in blobs:
-            places = self._ds.snapshot.blobs(table[ROW_ADDRESS].to_numpy(), source)
-            files = [None if place is None else BlobFile(place) for place in places]
+            locations = self._ds.snapshot.blobs(table[ROW_ADDRESS].to_numpy(), source)
+            files = [None if blob is None else BlobFile(blob) for blob in locations]
             values = [_with_file(value, inside, file) for value, file in zip(frame[column], files, strict=True)]
             cells = np.empty(len(values), object)
             cells[:] = values
@@ -516,15 +516,15 @@ class LanceScanner(pa.dataset.Scanner):
         if whole and self._nearest is None and not self._orderings:
             ranks = np.asarray(indices, np.int64)
             if self._readers == self._ds.snapshot.readers:
-                selection = Selection(plan.columns, plan.places, self._projection)
-                return selection.show(self._ds.snapshot.take(ranks, plan.columns, places=plan.places))
+                selection = Selection(plan.columns, plan.row_metadata, self._projection)
+                return selection.show(self._ds.snapshot.take(ranks, plan.columns, row_metadata=plan.row_metadata))
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
         """Count the rows of the result."""
         if self._nearest is not None:
             return len(self.to_table())
-        plan = replace(self._plan, columns=type(self._plan.columns)(()), places=())
+        plan = replace(self._plan, columns=type(self._plan.columns)(()), row_metadata=())
         return scan.count(self._ds.snapshot.indexed(plan), self._readers)
 
     def explain_plan(self, verbose: bool = False) -> str:
@@ -546,8 +546,8 @@ class LanceScanner(pa.dataset.Scanner):
             "uri": self._ds.uri,
             "projection": f"[{', '.join(read)}]",
             "num_fragments": len(self._readers),
-            "row_id": str(ROW_ID in plan.places).lower(),
-            "row_addr": str(ROW_ADDRESS in plan.places).lower(),
+            "row_id": str(ROW_ID in plan.row_metadata).lower(),
+            "row_addr": str(ROW_ADDRESS in plan.row_metadata).lower(),
             "full_filter": filter or "--",
             "refine_filter": "--" if exact else filter or "--",
         }

@@ -56,7 +56,7 @@ class SqlQueryBuilder:
     snapshot: Snapshot
     name: str = "dataset"
     rows_of_a_batch: int | None = None
-    places: tuple[str, ...] = ()
+    row_metadata: tuple[str, ...] = ()
 
     def table_name(self, table_name: Any) -> SqlQueryBuilder:
         """Set the name of the dataset in the query, by default ``dataset``."""
@@ -66,15 +66,15 @@ class SqlQueryBuilder:
 
     def with_row_id(self, with_row_id: bool = True) -> SqlQueryBuilder:
         """Add a column ``_rowid`` to the dataset."""
-        return self._with_place(ROW_ID, with_row_id)
+        return self._with_row_metadata(ROW_ID, with_row_id)
 
     def with_row_addr(self, with_row_addr: bool = True) -> SqlQueryBuilder:
         """Add a column ``_rowaddr`` to the dataset."""
-        return self._with_place(ROW_ADDRESS, with_row_addr)
+        return self._with_row_metadata(ROW_ADDRESS, with_row_addr)
 
-    def _with_place(self, name: str, enabled: bool) -> SqlQueryBuilder:
-        others = tuple(place for place in self.places if place != name)
-        return replace(self, places=(*others, name) if enabled else others)
+    def _with_row_metadata(self, name: str, enabled: bool) -> SqlQueryBuilder:
+        others = tuple(each for each in self.row_metadata if each != name)
+        return replace(self, row_metadata=(*others, name) if enabled else others)
 
     def batch_size(self, batch_size: Any) -> SqlQueryBuilder:
         """Set the maximum number of rows in a batch."""
@@ -83,30 +83,32 @@ class SqlQueryBuilder:
         return replace(self, rows_of_a_batch=batch_size)
 
     def build(self) -> SqlQuery:
-        return SqlQuery(self.sql, RowsWithIds(self.snapshot, self.places), self.name, self.rows_of_a_batch)
+        return SqlQuery(self.sql, RowsWithIds(self.snapshot, self.row_metadata), self.name, self.rows_of_a_batch)
 
 
 class RowsWithIds(LanceTable):
     """The rows of a version, with row id and address columns."""
 
-    def __init__(self, snapshot: Snapshot, places: Sequence[str] = ()) -> None:
+    def __init__(self, snapshot: Snapshot, row_metadata: Sequence[str] = ()) -> None:
         self.uri, self.snapshot = snapshot.store.uri, snapshot
-        self.places = tuple(place for place in places if place not in snapshot.schema.names)
+        self.row_metadata = tuple(name for name in row_metadata if name not in snapshot.schema.names)
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([*self.snapshot.schema, *(pa.field(place, pa.uint64()) for place in self.places)])
+        return pa.schema([*self.snapshot.schema, *(pa.field(name, pa.uint64()) for name in self.row_metadata)])
 
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows as batches.  Filters cannot use the row id and address columns."""
         names = self.schema.names if columns is None else list(columns)
-        if not set(names) & set(self.places):
+        if not set(names) & set(self.row_metadata):
             yield from super().to_batches(columns, filter)
             return
         schema = self.projected_schema(names)
-        columns = [n for n in schema.names if n not in self.places]
-        plan = self.snapshot.plan(columns, filter, places=tuple(n for n in schema.names if n in self.places))
+        columns = [n for n in schema.names if n not in self.row_metadata]
+        plan = self.snapshot.plan(
+            columns, filter, row_metadata=tuple(n for n in schema.names if n in self.row_metadata)
+        )
         for batch in self.snapshot.scan(plan):
             yield batch.select(schema.names)

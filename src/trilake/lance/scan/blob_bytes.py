@@ -27,7 +27,7 @@ from trilake.storage.base import Store
 
 
 @dataclass(frozen=True)
-class BlobPlace:
+class BlobLocation:
     """The location of a blob's bytes; without ``size``, the whole object."""
 
     store: Store
@@ -52,34 +52,34 @@ class BlobPlace:
 
 
 #: The store and key of a data file, and the base paths of its dataset.
-FilePlace = tuple[Store, str, Bases]
+FileLocation = tuple[Store, str, Bases]
 
 
-def places(place: FilePlace, descriptions: pa.StructArray) -> list[BlobPlace | None]:
+def locations(location: FileLocation, descriptions: pa.StructArray) -> list[BlobLocation | None]:
     """Locate the blobs of a data file from their descriptions; ``None`` for a null.
 
     Raises ``WrongTypeError`` for a file of the legacy format, whose rows contain the bytes.
     """
-    store, key, bases = place
+    store, key, bases = location
     if not pa.types.is_struct(descriptions.type):
         raise WrongTypeError(
             "legacy files have no blob columns",
             help="read the column itself, or migrate the dataset to 2.1 or newer",
             file=f"{store.uri}/{key}",
         )
-    return [_place(store, key, bases, one) for one in descriptions.to_pylist()]
+    return [_location(store, key, bases, one) for one in descriptions.to_pylist()]
 
 
-def _place(store: Store, key: str, bases: Bases, one: dict[str, Any] | None) -> BlobPlace | None:
+def _location(store: Store, key: str, bases: Bases, one: dict[str, Any] | None) -> BlobLocation | None:
     if one is None:
         return None
     kind, position, size = one.get("kind", INLINE), one["position"], one["size"]
     if "kind" not in one and not size and position:
         return None  # files of 2.0 store a null as no bytes at a position other than 0
     if kind == INLINE:
-        return BlobPlace(store, key, position, size)
+        return BlobLocation(store, key, position, size)
     if kind in (PACKED, DEDICATED):
-        return BlobPlace(store, side_file(key, one["blob_id"]), position, size)
+        return BlobLocation(store, side_file(key, one["blob_id"]), position, size)
     if kind == EXTERNAL:
         whole = not position and not size
         if one["blob_id"]:
@@ -87,16 +87,16 @@ def _place(store: Store, key: str, bases: Bases, one: dict[str, Any] | None) -> 
         else:
             folder, _, name = str(one["blob_uri"]).rpartition("/")
             target = open_store(folder, dict(store.options))
-        return BlobPlace(target, name, position, None if whole else size)
+        return BlobLocation(target, name, position, None if whole else size)
     raise UnsupportedProtocolError(
         f"unknown blob kind {kind}", help="read it with the library that wrote it", file=f"{store.uri}/{key}"
     )
 
 
-def read(place: FilePlace, descriptions: pa.StructArray) -> pa.Array:
+def read(location: FileLocation, descriptions: pa.StructArray) -> pa.Array:
     """Read the blobs of a data file as an array, with one request per file."""
-    blobs = places(place, descriptions)
-    values = _read_parts(blobs, [(0, 0 if place is None else place.length) for place in blobs])
+    blobs = locations(location, descriptions)
+    values = _read_parts(blobs, [(0, 0 if location is None else location.length) for location in blobs])
     valid = np.array([value is not None for value in values], bool)
     sizes = np.array([0 if value is None else len(value) for value in values], np.int64)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -105,24 +105,26 @@ def read(place: FilePlace, descriptions: pa.StructArray) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(values), [validity, pa.py_buffer(offsets), joined])
 
 
-def read_parts(places: Sequence[BlobPlace | None], parts: Sequence[tuple[int, int]]) -> list[bytes | None]:
+def read_parts(locations: Sequence[BlobLocation | None], parts: Sequence[tuple[int, int]]) -> list[bytes | None]:
     """Read a part of each blob, by offset and length, with one request per file; ``None`` for a null.
 
     Raises ``InvalidArgumentError`` for a part outside its blob.
     """
-    return [None if value is None else bytes(value) for value in _read_parts(places, parts)]
+    return [None if value is None else bytes(value) for value in _read_parts(locations, parts)]
 
 
-def _read_parts(places: Sequence[BlobPlace | None], parts: Sequence[tuple[int, int]]) -> list[memoryview[Any] | None]:
-    by_file: dict[tuple[int, str], list[tuple[int, BlobPlace]]] = {}
-    values: list[memoryview[Any] | None] = [None if place is None else memoryview(b"") for place in places]
-    for i, (place, (offset, length)) in enumerate(zip(places, parts, strict=True)):
-        check_part(offset, length, None if place is None else place.length)
-        if place is not None and length:
-            by_file.setdefault((id(place.store), place.key), []).append((i, place))
+def _read_parts(
+    locations: Sequence[BlobLocation | None], parts: Sequence[tuple[int, int]]
+) -> list[memoryview[Any] | None]:
+    by_file: dict[tuple[int, str], list[tuple[int, BlobLocation]]] = {}
+    values: list[memoryview[Any] | None] = [None if location is None else memoryview(b"") for location in locations]
+    for i, (location, (offset, length)) in enumerate(zip(locations, parts, strict=True)):
+        check_part(offset, length, None if location is None else location.length)
+        if location is not None and length:
+            by_file.setdefault((id(location.store), location.key), []).append((i, location))
     for rows in by_file.values():
         _, first = rows[0]
-        ranges = [(place.position + parts[i][0], parts[i][1]) for i, place in rows]
+        ranges = [(location.position + parts[i][0], parts[i][1]) for i, location in rows]
         for (i, _), buffer in zip(rows, _ranges(first.store, first.key, ranges), strict=True):
             values[i] = memoryview(buffer)
     return values
@@ -156,16 +158,16 @@ def _ranges(store: Store, key: str, ranges: Sequence[tuple[int, int]]) -> list[p
 class BlobFile(io.BufferedIOBase):
     """A blob as a readable file.  A read fetches at least ``buffer_size`` bytes; 0 turns buffering off."""
 
-    def __init__(self, place: BlobPlace, buffer_size: int = 512 << 10) -> None:
-        self._place, self._buffer_size = place, buffer_size
+    def __init__(self, location: BlobLocation, buffer_size: int = 512 << 10) -> None:
+        self._location, self._buffer_size = location, buffer_size
         self._at = 0
         self._ahead: tuple[int, bytes] = 0, b""
 
     def __repr__(self) -> str:
-        return f"BlobFile({self._place.key!r}, size={self.size()})"
+        return f"BlobFile({self._location.key!r}, size={self.size()})"
 
     def size(self) -> int:
-        return self._place.length
+        return self._location.length
 
     def readable(self) -> bool:
         return True
@@ -213,16 +215,16 @@ class BlobFile(io.BufferedIOBase):
         self._check_open()
         for offset, length in ranges:
             check_part(offset, length, self.size())
-        place = self._place
-        nonempty = [(place.position + offset, length) for offset, length in ranges if length]
-        data = iter(_ranges(place.store, place.key, nonempty) if nonempty else [])
+        location = self._location
+        nonempty = [(location.position + offset, length) for offset, length in ranges if length]
+        data = iter(_ranges(location.store, location.key, nonempty) if nonempty else [])
         return [next(data).to_pybytes() if length else b"" for _, length in ranges]
 
     def _buffered(self, start: int, stop: int, end: int) -> bytes:
         at, data = self._ahead
         if not (at <= start and stop <= at + len(data)):
             at, ahead = start, max(stop, min(start + self._buffer_size, end))
-            data = self._place.read(start, ahead)
+            data = self._location.read(start, ahead)
             self._ahead = at, data
         return data[start - at : stop - at]
 

@@ -29,7 +29,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.types import LISTS
 from trilake.lance.file.view import with_items
 from trilake.lance.scan import blob_bytes
-from trilake.lance.scan.blob_bytes import BlobPlace, FilePlace
+from trilake.lance.scan.blob_bytes import BlobLocation, FileLocation
 from trilake.lance.versions import deletions, row_ids
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
@@ -49,8 +49,8 @@ MAX_NULL_BYTES = 1 << 31
 #: that inserted and last updated it.
 ROW_ID, ROW_ADDRESS, ROW_OFFSET = "_rowid", "_rowaddr", "_rowoffset"
 CREATED_AT, UPDATED_AT = "_row_created_at_version", "_row_last_updated_at_version"
-PLACES = (ROW_ID, ROW_ADDRESS, ROW_OFFSET, CREATED_AT, UPDATED_AT)
-PLACE_TYPE = pa.uint64()
+ROW_METADATA = (ROW_ID, ROW_ADDRESS, ROW_OFFSET, CREATED_AT, UPDATED_AT)
+ROW_METADATA_TYPE = pa.uint64()
 
 Ids = npt.NDArray[np.uint64]
 
@@ -70,7 +70,7 @@ def split(addresses: Ids) -> tuple[Rows, Rows]:
 
 
 def by_fragment(addresses: Ids) -> Iterator[tuple[int, Rows, Rows]]:
-    """Group row addresses by fragment: yields its id, the places of its addresses, and their offsets."""
+    """Group row addresses by fragment: yields its id, the positions of its addresses, and their offsets."""
     if not len(addresses):
         return
     of, offsets = split(addresses)
@@ -95,37 +95,37 @@ class _Part:
     file: DataFileReader
     schema: LanceSchema
     stored: LanceSchema
-    place: FilePlace
+    location: FileLocation
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return finished(batch, self.schema, self.place, self.stored)
+        return finished(batch, self.schema, self.location, self.stored)
 
 
 def finished(
-    batch: pa.RecordBatch, schema: LanceSchema, place: FilePlace, stored: LanceSchema | None = None
+    batch: pa.RecordBatch, schema: LanceSchema, location: FileLocation, stored: LanceSchema | None = None
 ) -> pa.RecordBatch:
     """Replace descriptions of blobs with bytes where they are read as bytes; drop fields that only ``stored`` has."""
     if schema.is_plain and (stored is None or stored is schema):
         return batch
     pairs = zip(schema.fields, (stored or schema).fields, batch.columns, strict=True)
-    arrays = [_finished(field, whole, array, place) for field, whole, array in pairs]
+    arrays = [_finished(field, whole, array, location) for field, whole, array in pairs]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.read_schema())
 
 
-def _finished(field: Field, stored: Field, array: pa.Array, place: FilePlace) -> pa.Array:
+def _finished(field: Field, stored: Field, array: pa.Array, location: FileLocation) -> pa.Array:
     if field.as_bytes:
-        return blob_bytes.read(place, storage_array(array))
+        return blob_bytes.read(location, storage_array(array))
     if field.is_blob or (field.is_plain and field == stored):
         return array
     kind = field.read_field.type
     if field.logical_type in LISTS:
-        return with_items(array, lambda items: _finished(field.children[0], stored.children[0], items, place), kind)
+        return with_items(array, lambda items: _finished(field.children[0], stored.children[0], items, location), kind)
     if field.logical_type != "struct":
         return array
     children = []
     for child in field.children:
         index = next(i for i, f in enumerate(stored.children) if f.id == child.id)
-        children.append(_finished(child, stored.children[index], array.field(index), place))
+        children.append(_finished(child, stored.children[index], array.field(index), location))
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
 
@@ -161,8 +161,8 @@ class FragmentReader:
 
     @cached_property
     def is_local(self) -> bool:
-        places = [self.bases.data_file(f) for f in self.fragment.files]
-        return all(store.local_path(key) is not None for store, key in places)
+        located = [self.bases.data_file(f) for f in self.fragment.files]
+        return all(store.local_path(key) is not None for store, key in located)
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -303,8 +303,8 @@ class FragmentReader:
             return np.ones(self.physical_rows, np.uint64)
         return row_ids.parse_versions(data, self.physical_rows, file=self.store.uri)
 
-    def places(self, name: str, offsets: Rows) -> Ids:
-        """The values of one of :data:`PLACES` at these offsets."""
+    def row_metadata(self, name: str, offsets: Rows) -> Ids:
+        """The values of one of :data:`ROW_METADATA` at these offsets."""
         if name == ROW_ID:
             return self.ids_of(offsets)
         if name == ROW_ADDRESS:
@@ -396,14 +396,14 @@ class FragmentReader:
         pieces = [part.finish(one_batch(table)) for part, table in zip(parts, tables, strict=True)]
         return pa.Table.from_batches([_combined(pieces, arrow, len(offsets))])
 
-    def blobs(self, offsets: Rows, field: Field) -> list[BlobPlace | None]:
+    def blobs(self, offsets: Rows, field: Field) -> list[BlobLocation | None]:
         """Locate the blobs of a column at these offsets; ``None`` for a null."""
         for part in self._parts(self.schema.project_ids([field.id])):
             array, at = storage_array(one_array(part.file.take(offsets, part.stored).column(0))), part.stored.fields[0]
             while at.id != field.id:
                 at = at.children[0]
                 (array,) = array.flatten()
-            return blob_bytes.places(part.place, array)
+            return blob_bytes.locations(part.location, array)
         return [None] * len(offsets)
 
     def check_offsets(self, offsets: Rows) -> None:

@@ -55,8 +55,8 @@ def _matches(document: str, path: str) -> str:
         elif "[-" in part:
             values = f"({values})[:0]"
         elif part != "$":
-            place = single_quoted(part)
-            values = f"[json_extract(v, {place}) for v in {values} if json_exists(v, {place})]"
+            path = single_quoted(part)
+            values = f"[json_extract(v, {path}) for v in {values} if json_exists(v, {path})]"
     return values
 
 
@@ -160,10 +160,10 @@ LANCE_FUNCTIONS: dict[str, Function] = {
 
 def _in_sql(count: int, template: Template) -> Rewrite:
     def rewrite(arguments: list[str]) -> str | None:
-        place = _LITERAL.fullmatch(arguments[1]) if len(arguments) == count else None
-        if place is None:
+        literal = _LITERAL.fullmatch(arguments[1]) if len(arguments) == count else None
+        if literal is None:
             return None
-        return template(arguments[0], place[1].replace("''", "'"), arguments[2] if count > 2 else "")
+        return template(arguments[0], literal[1].replace("''", "'"), arguments[2] if count > 2 else "")
 
     return rewrite
 

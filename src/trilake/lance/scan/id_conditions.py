@@ -13,7 +13,15 @@ import pyarrow.types as pt
 from trilake.expr import Filter
 from trilake.expr.terms.predicate import Compare, In, IsNull
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID, FragmentReader, Ids, Rows
+from trilake.lance.scan.fragment_reader import (
+    ROW_ADDRESS,
+    ROW_ID,
+    ROW_METADATA,
+    ROW_METADATA_TYPE,
+    FragmentReader,
+    Ids,
+    Rows,
+)
 from trilake.lance.versions.manifest import Manifest
 
 _LEAST, _GREATEST = pa.scalar(0, pa.decimal128(20)), pa.scalar(2**64 - 1, pa.decimal128(20))
@@ -22,19 +30,23 @@ _LEAST, _GREATEST = pa.scalar(0, pa.decimal128(20)), pa.scalar(2**64 - 1, pa.dec
 def condition_schema(schema: pa.Schema, condition: object) -> pa.Schema:
     """The columns that a condition may name: those of the dataset, and the id columns in its SQL."""
     sql = str(condition).lower()
-    named = [name for name in PLACES if name in sql and name not in schema.names]
-    return pa.schema([*schema, *(pa.field(name, PLACE_TYPE) for name in named)], schema.metadata) if named else schema
+    named = [name for name in ROW_METADATA if name in sql and name not in schema.names]
+    return (
+        pa.schema([*schema, *(pa.field(name, ROW_METADATA_TYPE) for name in named)], schema.metadata)
+        if named
+        else schema
+    )
 
 
 def id_columns(filter: Filter, schema: pa.Schema) -> list[str]:
     """The id columns that a condition reads."""
-    return [name for name in PLACES if name in filter.columns and name not in schema.names]
+    return [name for name in ROW_METADATA if name in filter.columns and name not in schema.names]
 
 
 def with_ids(rows: pa.Table, names: list[str], reader: FragmentReader, offsets: Rows) -> pa.Table:
     """Append id columns to the rows at some offsets of a fragment."""
     for name in names:
-        rows = rows.append_column(name, pa.array(reader.places(name, offsets)))
+        rows = rows.append_column(name, pa.array(reader.row_metadata(name, offsets)))
     return rows
 
 

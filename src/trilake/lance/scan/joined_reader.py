@@ -84,8 +84,8 @@ class JoinedReader(FragmentReader):
     def ids_of(self, offsets: Rows) -> Ids:
         return self._of_each("ids", FragmentReader.ids_of)[offsets]
 
-    def places(self, name: str, offsets: Rows) -> Ids:
-        return self._of_each(name, lambda reader, own: reader.places(name, own))[offsets]
+    def row_metadata(self, name: str, offsets: Rows) -> Ids:
+        return self._of_each(name, lambda reader, own: reader.row_metadata(name, own))[offsets]
 
     def _of_each(self, name: str, values: Callable[[FragmentReader, Rows], Ids]) -> Ids:
         """Values of all rows, by fragment."""

@@ -19,7 +19,7 @@ from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan import scan
-from trilake.lance.scan.fragment_reader import PLACES, ROW_ADDRESS, ROW_ID, FragmentReader
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, ROW_METADATA, FragmentReader
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 
@@ -74,17 +74,19 @@ def ordered(
 ) -> pa.Table:
     """Read the rows of a scan in the given order, with its limit and offset."""
     every = replace(plan, limit=None, offset=0)
-    names = [o.column_name for o in orderings if o.column_name not in PLACES]
-    places = tuple(dict.fromkeys((ROW_ADDRESS, *(o.column_name for o in orderings if o.column_name in PLACES))))
+    names = [o.column_name for o in orderings if o.column_name not in ROW_METADATA]
+    row_metadata = tuple(
+        dict.fromkeys((ROW_ADDRESS, *(o.column_name for o in orderings if o.column_name in ROW_METADATA)))
+    )
     columns = _columns(snapshot, names)
-    key_plan = replace(every, columns=columns, places=places)
+    key_plan = replace(every, columns=columns, row_metadata=row_metadata)
     keys = pa.Table.from_batches(
         scan.scan(snapshot.indexed(key_plan), readers, threads=threads), schema=key_plan.schema
     )
     order = sorted_places(keys, orderings).slice(plan.offset, plan.limit)
     if len(order) * _FEW < len(keys):
         addresses = keys.column(ROW_ADDRESS).take(order).to_numpy()
-        return snapshot.take_addresses(addresses, plan.columns, places=plan.places)
+        return snapshot.take_addresses(addresses, plan.columns, row_metadata=plan.row_metadata)
     rows = scan.scan(snapshot.indexed(every), readers, threads=threads)
     return scan.rows_at(pa.Table.from_batches(rows, schema=plan.schema), order)
 

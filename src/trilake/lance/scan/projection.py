@@ -17,7 +17,14 @@ from trilake.expr import Expression, evaluate_all
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID, one_array, one_batch
+from trilake.lance.scan.fragment_reader import (
+    ROW_ADDRESS,
+    ROW_ID,
+    ROW_METADATA,
+    ROW_METADATA_TYPE,
+    one_array,
+    one_batch,
+)
 from trilake.lance.scan.parse_sql import PylanceSql, expression_of
 from trilake.table.data_files import no_columns
 
@@ -123,7 +130,7 @@ def _unless(fields: Mapping[str, pa.Field], chosen: Mapping[str, object]) -> dic
 
 
 def _read_places(projection: Projection, computed: Mapping[str, pa.Field]) -> tuple[str, ...]:
-    return tuple(name for name in PLACES if name in projection.reads and name in computed)
+    return tuple(name for name in ROW_METADATA if name in projection.reads and name in computed)
 
 
 def _part(view: View, name: str) -> Part | None:
@@ -144,11 +151,11 @@ ColumnsLike = Sequence[str] | Mapping[str, str]
 class Selection:
     """The columns to read, and the projection to compute from them.
 
-    ``places`` are the id columns, which the scan computes.
+    ``row_metadata`` are the id columns, which the scan computes.
     """
 
     columns: LanceSchema
-    places: tuple[str, ...] = ()
+    row_metadata: tuple[str, ...] = ()
     projection: Projection | None = None
 
     @classmethod
@@ -172,17 +179,17 @@ class Selection:
             unless it is selected; others come first, unless SQL has their names.
         scored: whether the last one is returned if it is not selected.
 
-        SQL and names may also refer to ``scores`` and :data:`~trilake.lance.scan.fragment_reader.PLACES`.
+        SQL and names may also refer to ``scores`` and :data:`~trilake.lance.scan.fragment_reader.ROW_METADATA`.
         """
-        ids = [pa.field(name, PLACE_TYPE) for name in PLACES]
+        ids = [pa.field(name, ROW_METADATA_TYPE) for name in ROW_METADATA]
         computed = {f.name: f for f in (*scores, *ids) if f.name not in view.arrow.names}
-        places = [ROW_ID] * with_row_id + [ROW_ADDRESS] * with_row_address
-        conflicts = [name for name in places if name not in computed]
+        row_metadata = [ROW_ID] * with_row_id + [ROW_ADDRESS] * with_row_address
+        conflicts = [name for name in row_metadata if name not in computed]
         if conflicts and conflicts != [ROW_ID]:
             raise InvalidArgumentError(
                 f"the dataset already has a column {conflicts[-1]!r}", help="leave with_row_address out"
             )
-        behind = {f.name: f for f in scores[-1:] if scored} | {n: pa.field(n, PLACE_TYPE) for n in places}
+        behind = {f.name: f for f in scores[-1:] if scored} | {n: pa.field(n, ROW_METADATA_TYPE) for n in row_metadata}
         if isinstance(columns, Mapping):
             schema = pa.schema([*view.arrow, *computed.values()], view.arrow.metadata)
             paths = (str(sql) for sql in columns.values() if view.schema.find(str(sql)))
@@ -198,7 +205,7 @@ class Selection:
         empty = columns is not None and not columns
         if not empty:
             if (scored or not scores) and computed.keys().isdisjoint(names) and not parts:
-                return cls(view.columns(names or None), tuple(places))
+                return cls(view.columns(names or None), tuple(row_metadata))
             names = names or view.schema.names
         stored_columns = (
             view.columns([n for n in names if n not in computed]) if set(names) - set(computed) else LanceSchema(())

@@ -25,7 +25,7 @@ from trilake.common.parallel import map_ahead
 from trilake.expr import ColumnStats, FileStats, Filter, can_match
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import PLACE_TYPE, ROW_ID, FragmentReader, Rows, one_array, one_batch
+from trilake.lance.scan.fragment_reader import ROW_ID, ROW_METADATA_TYPE, FragmentReader, Rows, one_array, one_batch
 from trilake.lance.scan.id_conditions import id_columns, with_ids
 from trilake.lance.scan.joined_reader import joined
 from trilake.table.data_files import no_columns
@@ -65,7 +65,7 @@ class ScanPlan:
     columns: the columns to return, as parts of ``view.schema``.
     filter: bound to the view's Arrow schema, and to the id columns.
     limit, offset: number of rows to return, and number of matching rows to skip first.
-    places: those of :data:`~trilake.lance.scan.fragment_reader.PLACES` that come last.
+    row_metadata: those of :data:`~trilake.lance.scan.fragment_reader.ROW_METADATA` that come last.
     use_stats, use_index: whether to use statistics and scalar indices.
     include_deleted: whether deleted rows are returned too, without a row id.
     candidates: from an index, the sorted offsets of the only rows that can match, by fragment id; other fragments are
@@ -80,7 +80,7 @@ class ScanPlan:
     limit: int | None = None
     offset: int = 0
     batch_size: int | None = None
-    places: tuple[str, ...] = ()
+    row_metadata: tuple[str, ...] = ()
     use_stats: bool = True
     use_index: bool = True
     include_deleted: bool = False
@@ -90,7 +90,7 @@ class ScanPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return with_places_schema(self.columns.shown_schema, self.places)
+        return with_row_metadata_schema(self.columns.shown_schema, self.row_metadata)
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     for batch in read(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
         mask = None if plan.include_deleted else chunk.reader.live_mask(at, at + rows)
-        offsets = np.arange(at, at + rows, dtype=np.int64) if plan.places else None
+        offsets = np.arange(at, at + rows, dtype=np.int64) if plan.row_metadata else None
         if mask is not None:
             batch = batch.filter(pa.array(mask)) if batch.num_columns else no_columns(int(mask.sum()))
             offsets = None if offsets is None else offsets[mask]
@@ -239,21 +239,26 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
 def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
     """Convert a stored batch to the plan's schema; ``offsets`` are the offsets of its rows, for id columns."""
     batch = plan.view.show(stored, plan.columns)
-    return batch if offsets is None else _with_places(plan, batch, reader, offsets)
+    return batch if offsets is None else _with_row_metadata(plan, batch, reader, offsets)
 
 
-def _with_places(plan: ScanPlan, batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
-    if not plan.places:
+def _with_row_metadata(plan: ScanPlan, batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
+    if not plan.row_metadata:
         return batch
     deleted = ~reader.is_live(offsets) if plan.include_deleted else None
-    places = [pa.array(reader.places(name, offsets), mask=deleted if name == ROW_ID else None) for name in plan.places]
-    return pa.RecordBatch.from_arrays([*batch.columns, *places], schema=with_places_schema(batch.schema, plan.places))
+    row_metadata = [
+        pa.array(reader.row_metadata(name, offsets), mask=deleted if name == ROW_ID else None)
+        for name in plan.row_metadata
+    ]
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, *row_metadata], schema=with_row_metadata_schema(batch.schema, plan.row_metadata)
+    )
 
 
-def with_places_schema(schema: pa.Schema, places: Sequence[str]) -> pa.Schema:
+def with_row_metadata_schema(schema: pa.Schema, row_metadata: Sequence[str]) -> pa.Schema:
     """Append id columns to a schema."""
-    for name in places:
-        schema = schema.append(pa.field(name, PLACE_TYPE))
+    for name in row_metadata:
+        schema = schema.append(pa.field(name, ROW_METADATA_TYPE))
     return schema
 
 
@@ -320,7 +325,7 @@ def _matching(
         for a, b in groups:
             read = reader.read_batches(plan.view.stored(rest), chunk.start + a, chunk.start + b)
             batches += [plan.view.show(batch, rest).filter(selection.slice(a, b - a)) for batch in read]
-    return _with_places(plan, _arranged(plan, tested_rows, rest, hits, batches), reader, offsets)
+    return _with_row_metadata(plan, _arranged(plan, tested_rows, rest, hits, batches), reader, offsets)
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
@@ -345,7 +350,7 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
         return []
     rest = _rest(plan, tested)
     batch = _arranged(plan, tested_rows, rest, hits, _take(plan, reader, rest, rows[hits]))
-    return [_with_places(plan, batch, reader, rows[hits])]
+    return [_with_row_metadata(plan, batch, reader, rows[hits])]
 
 
 def _take(plan: ScanPlan, reader: FragmentReader, columns: LanceSchema, offsets: Rows) -> list[pa.RecordBatch]:

@@ -201,7 +201,7 @@ def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
     schema = plan.columns.shown_schema.append(DISTANCE_FIELD)
     if nearest.batch is not None:
         schema = schema.insert(0, QUERY_INDEX_FIELD)
-    return scan.with_places_schema(schema, plan.places)
+    return scan.with_row_metadata_schema(schema, plan.row_metadata)
 
 
 def search(
@@ -362,11 +362,11 @@ def _allowed(
 
     def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
         snapshot.check_indexed(ids)
-        places = snapshot.addresses_of(ids)
+        addresses = snapshot.addresses_of(ids)
         if matching is not None:
-            return _among(places, matching)
+            return _among(addresses, matching)
         ok = np.zeros(len(ids), bool)
-        for id, at, offsets in by_fragment(places):
+        for id, at, offsets in by_fragment(addresses):
             reader = by_id.get(id)
             if reader is not None:
                 ok[at] = reader.is_live(offsets)
@@ -382,11 +382,11 @@ def _matching(
     return None if condition is None else np.sort(snapshot.matching(condition, readers, use_index=use_index))
 
 
-def _among(places: Ids, ascending: Ids) -> npt.NDArray[np.bool_]:
+def _among(addresses: Ids, ascending: Ids) -> npt.NDArray[np.bool_]:
     """Whether each address is one of the others."""
-    at = np.searchsorted(ascending, places)
+    at = np.searchsorted(ascending, addresses)
     found = at < len(ascending)
-    found[found] = ascending[at[found]] == places[found]
+    found[found] = ascending[at[found]] == addresses[found]
     return found
 
 
@@ -414,7 +414,7 @@ def _flat(
         nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
         if matching is not None:
-            keep = _among(reader.places(ROW_ADDRESS, at), matching)
+            keep = _among(reader.row_metadata(ROW_ADDRESS, at), matching)
         within = nearest.in_range(nearness)
         if within is not None:
             keep = within if keep is None else keep & within
@@ -445,7 +445,7 @@ def _rows(
         tested = LanceSchema((*tested.fields, *more), tested.metadata)
     ids_read = [] if postfilter is None else id_columns(postfilter, snapshot.schema)
     # With ids, because a table without columns has no rows.
-    table = snapshot.take_rows(ids, tested, places=tuple(dict.fromkeys((*plan.places, *ids_read, ROW_ID))))
+    table = snapshot.take_rows(ids, tested, row_metadata=tuple(dict.fromkeys((*plan.row_metadata, *ids_read, ROW_ID))))
     table = table.add_column(len(tested.fields), DISTANCE_FIELD, pa.array(distances))
     if postfilter is not None:
         table = table.filter(postfilter.mask(table.select([*tested.names, *ids_read])))

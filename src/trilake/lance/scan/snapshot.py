@@ -24,7 +24,7 @@ from trilake.lance.file.errors import UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search, scan
-from trilake.lance.scan.blob_bytes import BlobPlace
+from trilake.lance.scan.blob_bytes import BlobLocation
 from trilake.lance.scan.fragment_reader import (
     ROW_ADDRESS,
     FragmentReader,
@@ -187,9 +187,9 @@ class Snapshot:
         """The rank at which each fragment begins, then the number of rows."""
         return np.cumsum([0, *(reader.num_rows for reader in self.readers)], dtype=np.int64)
 
-    def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
+    def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, row_metadata: Sequence[str] = ()) -> pa.Table:
         """Take the rows at these ranks, in this order.  Raises ``UnknownRowError`` for a rank out of range."""
-        return self.take_addresses(self.addresses_at(np.asarray(ranks, np.int64)), columns, places=places)
+        return self.take_addresses(self.addresses_at(np.asarray(ranks, np.int64)), columns, row_metadata=row_metadata)
 
     def addresses_at(self, ranks: Rows) -> Ids:
         """Convert ranks to addresses.  Raises ``UnknownRowError`` for a rank out of range."""
@@ -205,16 +205,16 @@ class Snapshot:
             rows[chosen] = addresses(reader.fragment.id, offsets)
         return rows
 
-    def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
+    def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, row_metadata: Sequence[str] = ()) -> pa.Table:
         """Take the rows with these row ids, in this order.
 
         Raises ``UnknownRowError`` for an id that does not exist, or whose row is deleted.
         """
-        return self.take_addresses(self.addresses_of(np.asarray(ids, np.uint64)), columns, places=places)
+        return self.take_addresses(self.addresses_of(np.asarray(ids, np.uint64)), columns, row_metadata=row_metadata)
 
-    def take_addresses(self, addresses: Ids, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
+    def take_addresses(self, addresses: Ids, columns: LanceSchema, *, row_metadata: Sequence[str] = ()) -> pa.Table:
         """Take the rows at these addresses, in this order.  Raises ``UnknownRowError``."""
-        plan = ScanPlan(self.view, columns, places=tuple(places))
+        plan = ScanPlan(self.view, columns, row_metadata=tuple(row_metadata))
         stored = self.view.stored(columns)
 
         def rows_of(reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
@@ -284,7 +284,7 @@ class Snapshot:
         versions = np.concatenate(updated) if unchanged else None
         return carried(fragments, np.concatenate(ids), np.concatenate(created), versions)
 
-    def blobs(self, addresses: Ids, column: str) -> list[BlobPlace | None]:
+    def blobs(self, addresses: Ids, column: str) -> list[BlobLocation | None]:
         """Locate the blobs at these addresses, in this order; ``None`` for a null.
 
         Raises ``WrongTypeError`` for a column without blobs, and ``UnknownRowError``.
@@ -295,17 +295,17 @@ class Snapshot:
             raise WrongTypeError(
                 f"{column!r} is not a blob column: its type is {(*above, field)[0].arrow_type}", column=column
             )
-        places: list[BlobPlace | None] = [None] * len(addresses)
+        locations: list[BlobLocation | None] = [None] * len(addresses)
         for fragment_id, at, offsets in by_fragment(addresses):
             blobs = self._reader_of_live(fragment_id, offsets).blobs(offsets, field)
-            for row, place in zip(at.tolist(), blobs, strict=True):
-                places[row] = place
-        return places
+            for row, location in zip(at.tolist(), blobs, strict=True):
+                locations[row] = location
+        return locations
 
-    def live_rows(self, places: Ids) -> npt.NDArray[np.bool_]:
+    def live_rows(self, addresses: Ids) -> npt.NDArray[np.bool_]:
         """Whether the row at each address is live."""
-        live = np.zeros(len(places), bool)
-        for fragment_id, at, offsets in by_fragment(places):
+        live = np.zeros(len(addresses), bool)
+        for fragment_id, at, offsets in by_fragment(addresses):
             reader = self.by_id.get(fragment_id)
             if reader is not None:
                 live[at] = reader.is_live(offsets)
@@ -322,10 +322,10 @@ class Snapshot:
         current = self.addresses_of(ids)
         return np.sort(current[current != _NOWHERE])
 
-    def stable_ids(self, places: Ids) -> Ids:
+    def stable_ids(self, addresses: Ids) -> Ids:
         """Convert the addresses of an index to sorted stable ids."""
-        self.check_indexed(places, by_address=True)
-        ids = [self.by_id[id].ids_of(offsets) for id, _, offsets in by_fragment(places) if id in self.by_id]
+        self.check_indexed(addresses, by_address=True)
+        ids = [self.by_id[id].ids_of(offsets) for id, _, offsets in by_fragment(addresses) if id in self.by_id]
         return np.unique(np.concatenate([np.empty(0, np.uint64), *ids]))
 
     def check_indexed(self, ids: Ids, *, by_address: bool = False) -> None:
@@ -351,7 +351,9 @@ class Snapshot:
         self, filter: Filter | None, readers: Iterable[FragmentReader] | None = None, *, use_index: bool = True
     ) -> Ids:
         """Find the addresses of the live rows of these fragments, by default of all, that match a filter."""
-        plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, places=(ROW_ADDRESS,), use_index=use_index))
+        plan = self.indexed(
+            ScanPlan(self.view, LanceSchema(()), filter, row_metadata=(ROW_ADDRESS,), use_index=use_index)
+        )
         batches = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, readers)]
         return np.concatenate([np.empty(0, np.uint64), *batches])
 

@@ -119,8 +119,8 @@ def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *
     wrong = _ids_differ(table, entry, ids)
     if wrong is not None:
         return wrong
-    place = ROW_ADDRESS if entry.by_address else ROW_ID
-    plan = snapshot.plan([name], places=(place,))
+    row_key = ROW_ADDRESS if entry.by_address else ROW_ID
+    plan = snapshot.plan([name], row_metadata=(row_key,))
     readers = [r for r in snapshot.readers if r.fragment.id in fragments]
     rows = pa.Table.from_batches(snapshot.scan(plan, readers), plan.schema)
     at = ids if entry.by_address else snapshot.addresses_of(ids)
@@ -130,10 +130,10 @@ def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *
     if not has_nulls and values.null_count and not is_variable(values.type):
         # Other nulls are zeros in the file, or missing in the index if they have a companion.
         rows = rows.filter(values.is_valid())
-        entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[place].to_numpy())))
+        entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[row_key].to_numpy())))
     if len(entries) != len(rows):
         return f"it has {len(entries):,} rows, but its fragments have {len(rows):,}"
     stored = [v if has_nulls else _as_stored(v) for v in (entries["values"], rows[name])]
     sum_of_index = checksum(pa.table({"v": stored[0], "i": entries["row_ids"]}))
-    sum_of_rows = checksum(pa.table({"v": stored[1], "i": rows[place]}))
+    sum_of_rows = checksum(pa.table({"v": stored[1], "i": rows[row_key]}))
     return None if sum_of_index == sum_of_rows else "its values differ from those of the rows"

@@ -103,7 +103,7 @@ class LanceOffset:
         return replace(self, version=version, fragment=fragment, snapshot=snapshot)
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def position(self) -> tuple[int, int, int]:
         """A sort key for offsets of one stream."""
         return self.version, int(not self.snapshot), self.fragment
 
@@ -143,48 +143,48 @@ class LanceStream:
         """Find the end of a batch of at most ``limit`` fragments; raises an error only after all fragments before it
         have been delivered.
         """
-        listing, place, count = list_versions(self.store), start, 0
+        listing, offset, count = list_versions(self.store), start, 0
         newest = listing.latest if self.until is None else min(self.until, listing.latest)
-        if place.version > newest + 1:
+        if offset.version > newest + 1:
             raise LanceStreamError(
-                f"the checkpoint is at version {place.version - 1}, but the newest version is {newest}",
+                f"the checkpoint is at version {offset.version - 1}, but the newest version is {newest}",
                 help="the dataset was recreated, or restored from a backup: use a new checkpoint",
                 file=self.store.uri,
             )
-        self._manifests = {v: m for v, m in self._manifests.items() if v >= place.version - 1}
-        while place.version <= newest and (limit is None or count < limit):
+        self._manifests = {v: m for v, m in self._manifests.items() if v >= offset.version - 1}
+        while offset.version <= newest and (limit is None or count < limit):
             try:
-                fragments = self._fragments(listing, place)
+                fragments = self._fragments(listing, offset)
             except LanceStreamError:
                 if count:
                     break  # deliver the fragments before the error first
                 raise
-            remaining = len(fragments) - place.fragment - 1
+            remaining = len(fragments) - offset.fragment - 1
             room = remaining if limit is None else min(remaining, limit - count)
             count += room
             if room < remaining:
-                return place.at(place.version, place.fragment + room, snapshot=place.snapshot)
-            place = place.at(place.version + 1)
-        return place
+                return offset.at(offset.version, offset.fragment + room, snapshot=offset.snapshot)
+            offset = offset.at(offset.version + 1)
+        return offset
 
     def batch(self, start: LanceOffset, end: LanceOffset) -> list[tuple[Fragment, LanceSchema]]:
         """The fragments between two offsets, each with the schema of its version."""
         if start.started_at is not None and end.started_at not in (None, start.started_at):
             assert end.started_at is not None
             start = LanceOffset.beginning(end.started_at[0], snapshot=end.started_at[1])
-        listing, place = list_versions(self.store), start
+        listing, offset = list_versions(self.store), start
         out: list[tuple[Fragment, LanceSchema]] = []
-        while place.place < end.place:
-            fragments = self._fragments(listing, place)
-            same = (place.version, place.snapshot) == (end.version, end.snapshot)
+        while offset.position < end.position:
+            fragments = self._fragments(listing, offset)
+            same = (offset.version, offset.snapshot) == (end.version, end.snapshot)
             stop = end.fragment + 1 if same else len(fragments)
-            schema = self._manifest(listing, place.version).schema if fragments else self.schema
+            schema = self._manifest(listing, offset.version).schema if fragments else self.schema
             if schema.names != self.schema.names:  # an older version: missing columns are null
                 schema = self.schema
-            out += [(f, schema) for f in fragments[place.fragment + 1 : stop]]
+            out += [(f, schema) for f in fragments[offset.fragment + 1 : stop]]
             if same:
                 break
-            place = place.at(place.version + 1)
+            offset = offset.at(offset.version + 1)
         return out
 
     def _manifest(self, listing: Listing, version: int) -> Manifest:
@@ -192,8 +192,8 @@ class LanceStream:
             self._manifests[version] = transaction.load(self.store, version, listing)
         return self._manifests[version]
 
-    def _fragments(self, listing: Listing, place: LanceOffset) -> tuple[Fragment, ...]:
-        version = place.version
+    def _fragments(self, listing: Listing, offset: LanceOffset) -> tuple[Fragment, ...]:
+        version = offset.version
         if version not in listing.versions:
             error = LanceStreamGapError(
                 f"the stream must continue with version {version}, which was cleaned up",
@@ -205,7 +205,7 @@ class LanceStream:
             return ()
         manifest = self._manifest(listing, version)
         self._check_schema(manifest)
-        if place.snapshot:
+        if offset.snapshot:
             return manifest.fragments
         before = self._manifest(listing, version - 1) if version - 1 in listing.versions else None
         return self._new_fragments(before, manifest)

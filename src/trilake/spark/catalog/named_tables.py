@@ -172,10 +172,10 @@ def new_name(
         check_left_over(spark, parts_of(name), session_store(spark, location, options), format, replaces=replaces)
         there_before = True
         make_entry(spark, parts_of(name), contents, path=location, provider=format, managed=True)
-    place = path if path is not None else existing_table(spark, name).location
-    store = session_store(spark, place, options)
+    location = path if path is not None else existing_table(spark, name).location
+    store = session_store(spark, location, options)
     try:
-        yield place
+        yield location
     except BaseException:
         if path is None and not there_before:
             may_go = is_empty_location(store)  # if not, another writer relies on the name
@@ -184,7 +184,7 @@ def new_name(
         if may_go:
             drop_name(spark, parts_of(name), store)
         else:
-            _log.warning("the name %s is kept: other writers may have files at %s", name, place)
+            _log.warning("the name %s is kept: other writers may have files at %s", name, location)
         raise
 
 
@@ -193,11 +193,11 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
     is_delta = DeltaLog(store, spark_engine()).exists()
     if replaces and is_delta and has_log(format) and has_catalog(spark, list(parts)):
         return
-    name, place = quote_parts(parts), decoded(store.uri)
-    to_name = f"CREATE TABLE {name} USING {format} LOCATION {string_literal(place)}"
+    name, location = quote_parts(parts), decoded(store.uri)
+    to_name = f"CREATE TABLE {name} USING {format} LOCATION {string_literal(location)}"
     replace = ", or write CREATE OR REPLACE TABLE" if is_delta else ""
     raise TableExistsError(
-        f"cannot create the managed table {name}: its folder {place} already contains"
+        f"cannot create the managed table {name}: its folder {location} already contains"
         f" {'a Delta table' if is_delta else 'files'}, left by an earlier session or table",
         help=f"to start empty, remove the folder{replace}; to keep its rows, register the table with"
         f" {to_name}. An in-memory catalog forgets its tables when Spark stops, but their folders stay",

@@ -177,7 +177,7 @@ class LanceReader(RowsReader):
         view = View(self.stored)
         columns = view.schema.project(list(dict.fromkeys(self.columns)))
         places = tuple(name for name in self.declared.names if name in self.places)
-        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, places=places)
+        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, row_metadata=places)
         store = open_store(self.uri, self.store)
         reader = FragmentReader(store, piece, self.stored, Bases(store, self.base_paths))
         plans = [plan]

@@ -122,7 +122,7 @@ def record_option(options: Mapping[str, str], name: str) -> str | None:
     return next((v for k, v in options.items() if k.lower() == name.lower()), None)
 
 
-def check_one_place(place: Any, options: Mapping[str, str]) -> None:
+def check_one_location(place: Any, options: Mapping[str, str]) -> None:
     """Raise ``InvalidArgumentError`` if the option ``path`` differs from the path of the call."""
     option = record_option(options, "path")
     if option is None or not isinstance(place, str | PathLike) or fspath(place) == option:

@@ -26,7 +26,7 @@ from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_
 from trilake.spark.patches.chains import (
     all_options,
     all_partitions,
-    check_one_place,
+    check_one_location,
     classes,
     frame_of,
     record_option,
@@ -77,7 +77,7 @@ def _save(
     place = path or record_option(request.options, "path")
 
     def act() -> None:
-        check_one_place(place, request.options)
+        check_one_location(place, request.options)
         if not isinstance(place, str | PathLike):
             raise IllegalArgumentError("a path is required", help='write .save("/path/to/table")')
         FORMATS[request.format].save(request, fspath(place))

@@ -19,7 +19,7 @@ from trilake.spark.live_frames.connect import cache
 from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
 from trilake.spark.patches.chains import (
     all_options,
-    check_one_place,
+    check_one_location,
     classes,
     is_connect_class,
     record_option,
@@ -69,9 +69,9 @@ def _load(
     merged = all_options(record, options)
 
     def act() -> DataFrame:
-        place = _one_path(path, record_option(merged, "path"))
-        check_one_place(place, merged)
-        return _follow_table(spark, FORMATS[source], place, merged, record.schema if schema is None else schema)
+        location = _one_path(path, record_option(merged, "path"))
+        check_one_location(location, merged)
+        return _follow_table(spark, FORMATS[source], location, merged, record.schema if schema is None else schema)
 
     return as_spark_errors()(act)
 
@@ -79,7 +79,7 @@ def _load(
 def _follow_table(
     spark: SparkSession,
     format: SparkFormat,
-    place: str,
+    location: str,
     options: Mapping[str, str],
     schema: Any,
     names: Sequence[str] = (),
@@ -87,10 +87,10 @@ def _follow_table(
     """The DataFrame of a read, which follows its table; ``names``: the parts of its name in the catalog."""
     others = {k: v for k, v in options.items() if k.lower() != "path"}
     frame = following(
-        lambda: format.load(spark, place, session_options(spark, place, others), schema),
+        lambda: format.load(spark, location, session_options(spark, location, others), schema),
         lambda read: with_table_name(spark, read, names),
     )
-    return note(frame, WholeTable(format.name, place)) if not others and schema is None else frame
+    return note(frame, WholeTable(format.name, location)) if not others and schema is None else frame
 
 
 def _make(original: Any, frame: DataFrame, *args: Any, **kwargs: Any) -> Action | None:

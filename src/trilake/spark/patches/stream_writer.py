@@ -33,7 +33,7 @@ from trilake.spark.delta.stream import STREAM_LIMITS
 from trilake.spark.patches.chains import (
     all_options,
     all_partitions,
-    check_one_place,
+    check_one_location,
     classes,
     frame_of,
     is_connect_class,
@@ -172,47 +172,47 @@ def _to_table(
         request = _request(record, streamed, outputMode, partitionBy, queryName, options)
         if table is not None:
             must_be_of(table, tableName, streamed)
-        place = _create_table(request, tableName) if table is None else table.location
+        location = _create_table(request, tableName) if table is None else table.location
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
         spark = request.df.sparkSession
-        if table is None or is_there(table.format, session_store(spark, place, store_options(others))):
+        if table is None or is_there(table.format, session_store(spark, location, store_options(others))):
             others[EXISTING] = "true"  # if the table is dropped, batches must not create one without a name
-        return _start_query(replace(request, options=others), place, batches=batches)
+        return _start_query(replace(request, options=others), location, batches=batches)
 
     return with_spark_errors(act)
 
 
-def _start_query(request: _Request, place: Any, *, batches: bool) -> Any:
+def _start_query(request: _Request, location: Any, *, batches: bool) -> Any:
     """Start a query.  With ``batches``, the driver writes batches of a Delta table, and rows do not pass through
     Python; other sinks run in another process, so their paths are made absolute."""
-    place = place or record_option(request.options, "path")
-    check_one_place(place, request.options)
-    place = _absolute(place)
+    location = location or record_option(request.options, "path")
+    check_one_location(location, request.options)
+    location = _absolute(location)
     # Spark rejects a path that is both an option and an argument of start().
     request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
     request = replace(request, options=_sink_options(request))
-    if isinstance(place, str | PathLike):
-        request = replace(request, options=session_options(request.df.sparkSession, place, request.options))
+    if isinstance(location, str | PathLike):
+        request = replace(request, options=session_options(request.df.sparkSession, location, request.options))
     if not batches:
         check_streams(request.df.sparkSession, "write a stream to it")
-        _check_zone(request, place)
+        _check_zone(request, location)
     if (has_log(request.format) and batches) or not HAS_DATA_SOURCES:
-        if not isinstance(place, str | PathLike):
+        if not isinstance(location, str | PathLike):
             raise IllegalArgumentError("a path is required", help='write .start("/path/to/table")')
         write = _batches_to_delta if has_log(request.format) else _batches_to_sink
-        return _writer(request).foreachBatch(write(request, fspath(place))).start()
+        return _writer(request).foreachBatch(write(request, fspath(location))).start()
     ensure_source(request.df.sparkSession, _source(request.format))
     stream = _writer(request).format(request.format)
-    return stream.start() if place is None else stream.start(fspath(place))
+    return stream.start() if location is None else stream.start(fspath(location))
 
 
-def _check_zone(request: _Request, place: Any) -> None:
+def _check_zone(request: _Request, location: Any) -> None:
     """Reject a stream whose sink would compute values that depend on the session's time zone.  The sink runs in a
     process with the time zone UTC.  Raises ``UnsupportedExpressionError``."""
     spark = request.df.sparkSession
-    if not has_log(request.format) or is_utc(spark) or not isinstance(place, str | PathLike):
+    if not has_log(request.format) or is_utc(spark) or not isinstance(location, str | PathLike):
         return
-    log = DeltaLog(open_store(fspath(place), store_options(request.options)), spark_engine())
+    log = DeltaLog(open_store(fspath(location), store_options(request.options)), spark_engine())
     if not log.exists():
         return
     expressions = depending_on_zone(log.head().metadata, from_spark(request.df.schema), log.engine.runtime.now())
@@ -251,8 +251,8 @@ def _sink_options(request: _Request) -> dict[str, str]:
     return options
 
 
-def _absolute(place: Any) -> Any:
-    return absolute(fspath(place)) if isinstance(place, str | PathLike) and place else place
+def _absolute(location: Any) -> Any:
+    return absolute(fspath(location)) if isinstance(location, str | PathLike) and location else location
 
 
 def _batches_to_delta(request: _Request, path: str) -> WriteBatch:
@@ -332,21 +332,21 @@ def _load_stream(
     """A stream from a trilake format, whose planning process gets the session's settings.  Unsupported features are
     rejected here, since an error of that process would arrive as one of Spark's."""
     spark = record.constructor_args[0]
-    place = path or record_option(options, "path")
+    location = path or record_option(options, "path")
 
     def act() -> Any:
-        check_one_place(place, options)
+        check_one_location(location, options)
         if has_log(source):
-            _check_no_travel(place, options)
+            _check_no_travel(location, options)
         check_streams(spark, "read a stream of it")
         limits = STREAM_LIMITS if has_log(source) else {"maxFilesPerTrigger"}
         check_limits(limit for limit in limits if record_option(options, limit) is not None)
         if HAS_DATA_SOURCES:
             ensure_source(spark, _source(source))
         session_values = {}
-        if isinstance(place, str | PathLike):
-            shared_location(place)  # raises for a table in memory
-            session_values = session_options(spark, place, store_options(options))
+        if isinstance(location, str | PathLike):
+            shared_location(location)  # raises for a table in memory
+            session_values = session_options(spark, location, store_options(options))
         session_values = {k: v for k, v in session_values.items() if k not in options}
         try:
             return load(path, **session_values, **_start_of_session(spark, source, options))
@@ -370,10 +370,10 @@ def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, st
         return beyond  # the stream raises its own error
 
 
-def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
+def _check_no_travel(location: Any, options: Mapping[str, str]) -> None:
     versions = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
-    if isinstance(place, str | PathLike) and split_version(fspath(place), store_options(options))[1] is not None:
-        versions.append(f"the version in {fspath(place)}")
+    if isinstance(location, str | PathLike) and split_version(fspath(location), store_options(options))[1] is not None:
+        versions.append(f"the version in {fspath(location)}")
     if versions:
         raise analysis_error(
             InvalidArgumentError(

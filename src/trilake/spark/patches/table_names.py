@@ -63,7 +63,7 @@ def format_of_new(spark: SparkSession, name: str) -> str | None:
 
 
 @contextmanager
-def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str]:
+def created_location(request: SaveRequest, name: str, path: str | None) -> Iterator[str]:
     """The location of a table that the block creates: from :func:`new_name`, or the path that is its name.  Raises
     ``InvalidArgumentError`` if the name and ``path`` are two paths, or for another format."""
     path_table = table_at(name)
@@ -103,9 +103,9 @@ def save_as_table(request: SaveRequest, name: str) -> None:
         save_named(_as_select(replace(request, managed=existing.managed), new=False), name, existing.location)
         return
     try:
-        with new_place(request, name, path) as place:
+        with created_location(request, name, path) as location:
             managed = path is None and table_at(name) is None
-            save_named(_as_select(replace(request, managed=managed), new=True), name, place)
+            save_named(_as_select(replace(request, managed=managed), new=True), name, location)
     except TableExistsError:
         if request.mode == "error" or find_existing(request.df.sparkSession, name, request.options) is None:
             raise
@@ -145,25 +145,25 @@ def must_be_at(table: NamedTable, name: str, path: str | None) -> None:
         )
 
 
-def save_named(request: SaveRequest, name: str, place: str) -> None:
+def save_named(request: SaveRequest, name: str, location: str) -> None:
     """Write to the table with a name, and update its entry in the catalog."""
     request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
-    FORMATS[request.format].save(request, place)
-    refresh(request, name, place)
+    FORMATS[request.format].save(request, location)
+    refresh(request, name, location)
 
 
-def refresh(request: SaveRequest, name: str, place: str) -> None:
+def refresh(request: SaveRequest, name: str, location: str) -> None:
     """Update the entry of a table, if it has one, after a write."""
     if table_at(name) is not None:
         return
     spark, format = request.df.sparkSession, FORMATS[request.format].name
-    store = session_store(spark, place, store_options(request.options))
+    store = session_store(spark, location, store_options(request.options))
     if has_log(format):
-        refresh_name(spark, name, place, DeltaLog(store, spark_engine()), managed=request.managed)
+        refresh_name(spark, name, location, DeltaLog(store, spark_engine()), managed=request.managed)
         return
     contents = EntryContents(to_spark(read_schema(table_columns(request.df.schema, format))))
     managed, replaced = request.managed, request.mode == "overwrite"
-    refresh_entry(spark, name, place, store, format, contents, managed=managed, replaced=replaced)
+    refresh_entry(spark, name, location, store, format, contents, managed=managed, replaced=replaced)
 
 
 def store_options(options: Mapping[str, str] | None) -> dict[str, str]:

@@ -22,11 +22,11 @@ from trilake.spark.patches.chains import classes, frame_of, record_option, table
 from trilake.spark.patches.formats import FORMATS, registered
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.patches.table_names import (
+    created_location,
     find_existing,
     format_of_new,
     must_be_at,
     must_be_of,
-    new_place,
     save_named,
     store_options,
     trilake_table,
@@ -122,8 +122,8 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
     mode = "overwrite" if replaces else "error"
     save = SaveRequest(request.df, request.format, mode, record.options, None)
     more = {"partitionOverwriteMode": "static"} if replaces else {}
-    with new_place(save, request.table, path) as place:
-        _save(request, place, mode, replaces=replaces, verb=verb, managed=managed, options=more)
+    with created_location(save, request.table, path) as location:
+        _save(request, location, mode, replaces=replaces, verb=verb, managed=managed, options=more)
 
 
 def _stated_place(record: Record) -> str | None:
@@ -135,8 +135,8 @@ def _replace(request: _Request, verb: str = "REPLACE") -> None:
     _reject_matches(request)
     _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if has_log(request.format) else {}
-    place = _existing_location(request)
-    _save(request, place, "overwrite", replaces=True, verb=verb, options=more)
+    location = _existing_location(request)
+    _save(request, location, "overwrite", replaces=True, verb=verb, options=more)
 
 
 def _create_or_replace(request: _Request) -> None:
@@ -192,8 +192,8 @@ def _overwrite(request: _Request, condition: Any) -> None:
 
 
 def _overwrite_partitions(request: _Request) -> None:
-    place = _delta_alone(request, "overwritePartitions()")
-    _save(request, place, "overwrite", options={"partitionOverwriteMode": "dynamic"})
+    location = _delta_alone(request, "overwritePartitions()")
+    _save(request, location, "overwrite", options={"partitionOverwriteMode": "dynamic"})
 
 
 _DECIDERS: dict[str, Callable[..., Action | None]] = {
@@ -219,19 +219,19 @@ def _existing_location(request: _Request) -> str:
 
 
 def _delta_alone(request: _Request, call: str) -> str:
-    place = _existing_location(request)
+    location = _existing_location(request)
     if not has_log(request.format):
         raise InvalidArgumentError(
             f"{call} is not supported for {request.format} tables: they replace all rows or none",
             help="use replace(), or append()",
-            file=place,
+            file=location,
         )
-    return place
+    return location
 
 
 def _save(
     request: _Request,
-    place: str,
+    location: str,
     mode: str,
     *,
     replaces: bool = False,
@@ -247,7 +247,7 @@ def _save(
         raise InvalidArgumentError(
             f"{request.format} tables do not support table properties, got {', '.join(properties)}",
             help="leave tableProperty out, and pass write options with option()",
-            file=place,
+            file=location,
         )
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
     save = SaveRequest(
@@ -262,4 +262,4 @@ def _save(
         operation=None if verb is None else f"{verb} TABLE AS SELECT",
         managed=managed if request.existing is None else request.existing.managed,
     )
-    save_named(save, request.table, place)
+    save_named(save, request.table, location)

@@ -90,21 +90,21 @@ class _WholeBatches(DataSourceStreamReader):
 
     def __init__(self, reader: DataSourceStreamReader) -> None:
         self.reader = reader
-        self.place: dict[str, Any] | None = None
+        self.offset: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         first: dict[str, Any] = self.reader.initialOffset()
-        if self.place is None:
-            self.place = first
+        if self.offset is None:
+            self.offset = first
         return first
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # the signature of Spark 4.0 and 4.1
-        start = self.initialOffset() if self.place is None else self.place
-        self.place = self.reader.latestOffset(start, ReadAllAvailable())
-        return self.place
+        start = self.initialOffset() if self.offset is None else self.offset
+        self.offset = self.reader.latestOffset(start, ReadAllAvailable())
+        return self.offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self.place = end
+        self.offset = end
         return self.reader.partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

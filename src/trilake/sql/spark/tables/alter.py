@@ -105,13 +105,13 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             file=target.path,
             condition="DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER",
         )
-    place = cursor.string()
-    there = Target((target.format, place), target.format, place, options=session.options(place))
+    location = cursor.string()
+    there = Target((target.format, location), target.format, location, options=session.options(location))
     if not there.log.exists():
         raise InvalidArgumentError(
-            f"{place} does not exist, or is not a Delta table",
+            f"{location} does not exist, or is not a Delta table",
             help="pass the location of a Delta table",
-            file=place,
+            file=location,
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     old, new = target.log.head(), there.log.head()
@@ -120,13 +120,13 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         (f.name, str(f.type)) for f in new.schema.fields
     ]:
         raise InvalidArgumentError(
-            f"the table at {place} has different columns",
+            f"the table at {location} has different columns",
             help="drop the table's entry, and create it again",
             condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
         )
     if session.classic:
         entry = target.entry
-        move_entry(session.spark, ["spark_catalog", entry.database, entry.table], place, EntryContents.of(new))
+        move_entry(session.spark, ["spark_catalog", entry.database, entry.table], location, EntryContents.of(new))
         return nothing(session)
     if target.entry.managed:
         raise UnsupportedSparkError(
@@ -136,7 +136,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         )
     session.run(f"DROP TABLE {quote_parts((target.entry.database, target.entry.table))}")
     try:
-        entries.add_delta(session, target.parts, place, managed=False)
+        entries.add_delta(session, target.parts, location, managed=False)
     except BaseException:
         try:
             entries.add_delta(session, target.parts, target.path, managed=False)
