@@ -18,7 +18,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -31,7 +30,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.branches import BRANCHES, TREE, branch_points, root_store
 from trilake.lance.versions.holds import HOLDS, REMOVALS, Notice, notices, post
 from trilake.lance.versions.manifest import ExternalFile, Manifest
-from trilake.lance.versions.transaction import load, read_manifest
+from trilake.lance.versions.transaction import load, read_manifest, read_manifests
 from trilake.lance.versions.versions import LATEST, Listing, list_versions, read_tags
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
@@ -210,12 +209,8 @@ def _candidates(
     old_files: set[str] = set()
     old: list[int] = []
     manifest: Manifest | None = None
-    for version in listing.versions:
-        key = listing.key(version)
-        try:
-            manifest = read_manifest(store, key, version)
-        except ObjectNotFoundError:
-            manifest = None  # deleted by a concurrent clean-up
+    for version, manifest in zip(listing.versions, read_manifests(store, listing, listing.versions), strict=True):
+        if manifest is None:  # deleted by a concurrent clean-up
             continue
         age = now_ms - manifest.timestamp_ns // 10**6
         if version not in needed and age >= older_than_ms:
@@ -238,7 +233,8 @@ def _candidates(
         if _named(m.key, old_files) or now_ms - m.modified_ms >= limit  # enough if no version references it
     ]
     unfinished = old_temporaries(store, "", now_ms - limit + 1)
-    manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
+    old_keys = {listing.key(v) for v in old}
+    manifests = [m for m in store.list("_versions") if m.key in old_keys]
     keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
     keys_to_delete = set(own_keys(store, keys, _NAMES, what="clean-up"))
     files, manifests = ([m for m in metas if m.key in keys_to_delete] for metas in (removable, manifests))
@@ -359,10 +355,9 @@ def _named_since(store: Store, version: int) -> set[str]:
 def _named_by(store: Store, listing: Listing, versions: Iterable[int]) -> set[str]:
     """Return the manifests of some versions, and the files they reference."""
     named: set[str] = set()
-    for version in versions:
-        key = listing.key(version)
-        with suppress(ObjectNotFoundError):  # deleted by a concurrent clean-up, which did not see the tag
-            named |= {key, *files_of(read_manifest(store, key, version))}
+    for manifest in read_manifests(store, listing, versions):
+        if manifest is not None:  # else deleted by a concurrent clean-up, which did not see the tag
+            named |= {listing.key(manifest.version), *files_of(manifest)}
     return named
 
 

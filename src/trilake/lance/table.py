@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -102,12 +103,13 @@ class LanceTable(Table):
         store = self.snapshot.store
         listing = list_versions(store)
         versions = [v for v in reversed(listing.versions) if v <= self.version][:limit]
-        manifests = [transaction.read_manifest(store, listing.key(v), v) for v in versions]
+        manifests = [m for m in transaction.read_manifests(store, listing, versions) if m is not None]
+        operations = store.at_once([partial(_operation, store, m) for m in manifests])
         return pa.table(
             {
-                "version": pa.array(versions, pa.int64()),
+                "version": pa.array([m.version for m in manifests], pa.int64()),
                 "timestamp": pa.array([m.timestamp_ns for m in manifests], pa.timestamp("ns", "UTC")),
-                "operation": pa.array([_operation(store, m) for m in manifests], pa.string()),
+                "operation": pa.array(operations, pa.string()),
                 "num_rows": pa.array([_rows(m) for m in manifests], pa.int64()),
             }
         )

@@ -52,7 +52,7 @@ from trilake.lance.schema import LanceSchema
 from trilake.lance.util import local_time, sanitize_ts
 from trilake.lance.versions import transaction
 from trilake.lance.versions.branches import TREE, clone, create_branch
-from trilake.lance.versions.manifest import Manifest, parse_manifest
+from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.operations import Restore
 from trilake.lance.versions.versions import check_new_location, list_versions
 from trilake.storage import open_store
@@ -333,9 +333,8 @@ class LanceDataset(Scannable, pa.dataset.Dataset):
         """
         store = self.snapshot.store
         listing = list_versions(store)
-        keys = [listing.key(v) for v in listing.versions]
-        read = zip(listing.versions, keys, store.read_many(keys))
-        return [_version_row(parse_manifest(data, file=f"{store.uri}/{key}", version=v)) for v, key, data in read]
+        manifests = transaction.read_manifests(store, listing, listing.versions)
+        return [_version_row(manifest) for manifest in manifests if manifest is not None]
 
     def get_version(self) -> dict[str, Any]:
         """Describe this version, as in :meth:`versions`."""

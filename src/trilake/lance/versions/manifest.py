@@ -515,8 +515,14 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
     return message
 
 
-def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) -> Manifest:
-    """Parse a manifest file, of ``version`` if given.  Raises ``CorruptLogError`` and ``UnsupportedProtocolError``."""
+def parse_manifest(
+    data: pa.Buffer, *, file: str, version: int | None = None, parsed: dict[bytes, Fragment] | None = None
+) -> Manifest:
+    """Parse a manifest file, of ``version`` if given.
+
+    ``parsed`` are fragments of other versions by their messages; it gets those of this version.  Raises
+    ``CorruptLogError`` and ``UnsupportedProtocolError``.
+    """
     source = MappedSource(file, data)
     position = framing.read_footer(source, damaged=CorruptLogError)
     message = framing.read_message(source, position, pb.Manifest, damaged=CorruptLogError)
@@ -529,7 +535,13 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
     if message.HasField("index_section"):
         section = framing.read_message(source, message.index_section, pb.IndexSection, damaged=CorruptLogError)
         indices = _without_moved(tuple(parse_index(i, file=file) for i in section.indices))
-    fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
+    if parsed is None:
+        fragments = tuple(parse_fragment(f, file=file) for f in message.fragments)
+    else:
+        contents = [f.SerializeToString() for f in message.fragments]
+        new = {data: parse_fragment(f, file=file) for data, f in zip(contents, message.fragments) if data not in parsed}
+        parsed.update(new)
+        fragments = tuple(parsed[data] for data in contents)
     if not message.HasField("writer_version"):
         # pylance 0.8.0, which does not name itself, stored the live rows of fragments with deletions.
         fragments = tuple(replace(f, physical_rows=0) for f in fragments)

@@ -17,10 +17,11 @@ names its transaction file, whose name is random, so the dataset itself shows wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -66,6 +67,8 @@ _log = logging.getLogger("trilake.lance")
 TRANSACTIONS = "_transactions"
 #: Maximum attempts of a commit.
 MAX_ATTEMPTS = 100
+#: Manifests to read together.
+_TOGETHER = 64
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,31 @@ def load(store: Store, version: int | None = None, listing: Listing | None = Non
 def read_manifest(store: Store, key: str, version: int) -> Manifest:
     """Read the manifest at a key; it must be of ``version``."""
     return m.parse_manifest(store.read(key), file=f"{store.uri}/{key}", version=version)
+
+
+def read_manifests(store: Store, listing: Listing, versions: Iterable[int]) -> Iterator[Manifest | None]:
+    """Read the manifests of some versions, in this order; ``None`` for one that a clean-up has deleted.
+
+    Equal fragments of several versions are parsed once.
+    """
+    parsed: dict[bytes, m.Fragment] = {}
+    rest = iter(versions)
+    while some := list(islice(rest, _TOGETHER)):
+        keys = [listing.key(v) for v in some]
+        contents: Sequence[pa.Buffer | None]
+        try:
+            contents = store.read_many(keys)
+        except ObjectNotFoundError:
+            contents = [_read_or_none(store, key) for key in keys]
+        for version, key, data in zip(some, keys, contents, strict=True):
+            file = f"{store.uri}/{key}"
+            yield None if data is None else m.parse_manifest(data, file=file, version=version, parsed=parsed)
+
+
+def _read_or_none(store: Store, key: str) -> pa.Buffer | None:
+    with suppress(ObjectNotFoundError):
+        return store.read(key)
+    return None
 
 
 def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
