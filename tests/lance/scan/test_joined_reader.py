@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +25,6 @@ ROWS = pa.table(
         "v": pa.array([[i, i % 4] for i in range(60)], pa.list_(pa.float32(), 2)),
     }
 )
-FILES = 20
 
 
 @pytest.fixture(params=[False, True], ids=["addresses", "stable ids"])
@@ -36,12 +34,6 @@ def dataset(tmp_path: Path, request: pytest.FixtureRequest) -> LanceDataset:
     dataset.delete("a IN (0, 5, 9, 10, 11, 25, 59)")
     dataset.update({"s": "'new'"}, where="a = 30")
     return dataset
-
-
-@pytest.fixture
-def one_by_one() -> Iterator[mock.MagicMock]:
-    with mock.patch.object(joined_reader, "_LEAST", 1 << 30) as least:
-        yield least
 
 
 def groups(dataset: LanceDataset) -> list[int]:
@@ -55,6 +47,7 @@ def groups(dataset: LanceDataset) -> list[int]:
         {"filter": "a % 3 = 1"},
         {"filter": "s LIKE '%1%'", "columns": ["l", "a"]},
         {"filter": "a < 55 AND a > 2", "offset": 7},
+        {"filter": "a % 3 = 1", "limit": 9, "offset": 1},
         {"offset": 9, "columns": ["v"]},
         {"include_deleted_rows": True, "with_row_id": True},
         {"columns": [], "with_row_address": True},
@@ -64,7 +57,7 @@ def groups(dataset: LanceDataset) -> list[int]:
     ids=str,
 )
 def test_scans_equal_those_of_single_fragments(dataset: LanceDataset, options: dict[str, Any]) -> None:
-    assert max(groups(dataset)) >= FILES - 3
+    assert max(groups(dataset)) > 8
     got = dataset.to_table(**options)
     with mock.patch.object(joined_reader, "_LEAST", 1 << 30):
         assert max(groups(dataset)) == 1
@@ -123,7 +116,14 @@ def test_a_limit_reads_no_more_files_than_needed(dataset: LanceDataset) -> None:
         assert dataset.head(4).num_rows == 4
 
 
-@pytest.mark.parametrize("command", ["delete", "update", "add_columns", "cast"])
+def test_a_scan_that_ends_early_opens_few_fragments(dataset: LanceDataset) -> None:
+    with mock.patch.object(JoinedReader, "__init__", autospec=True, side_effect=JoinedReader.__init__) as opened:
+        assert dataset.to_table(filter="a < 30", limit=3).num_rows == 3
+    (call,) = opened.call_args_list
+    assert len(call.args[1]) == 8
+
+
+@pytest.mark.parametrize("command", ["delete", "update", "add_columns", "cast", "merge columns"])
 def test_files_of_a_command_are_synced_together(tmp_path: Path, command: str) -> None:
     """A thousand files of ten rows each: a sync for each took most of the time."""
     dataset = lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2)
@@ -134,7 +134,10 @@ def test_files_of_a_command_are_synced_together(tmp_path: Path, command: str) ->
             dataset.update({"s": "upper(s)"}, where="a % 2 = 0")
         elif command == "add_columns":
             dataset.add_columns({"b": "a + 1"})
-        else:
+        elif command == "cast":
             dataset.alter_columns({"path": "a", "data_type": pa.int32()})
+        else:
+            merge = dataset.merge_insert("a").when_matched_update_all()
+            merge.write_mode("rewrite_columns").execute(ROWS.select(["a", "s"]))
     assert syncs.call_count < 30
     assert dataset.count_rows() == (30 if command == "delete" else 60)

@@ -22,6 +22,7 @@ from trilake.lance.scan.fragment_reader import ROW_METADATA, FragmentReader, one
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.effects import without_fields
 from trilake.lance.versions.manifest import Fragment
+from trilake.storage.base import WriteGroup
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,15 @@ def update_columns(
     right_on: str | None = None,
     *,
     nulls: NullPolicy = "error",
+    group: WriteGroup | None = None,
 ) -> ColumnUpdate:
     """Rewrite columns of a fragment with the values of ``data`` for the rows with the same key.
 
     All columns of ``data`` except ``right_on`` are updated in a new file.  The legacy format cannot use part of a data
     file, so there the new file also contains the other columns of the replaced files.
 
-    Parameters are those of :func:`trilake.lance.commands.columns.merge`.  Raises ``UnknownColumnError`` for a column
+    Parameters are those of :func:`trilake.lance.commands.columns.merge`; the caller finishes the ``group`` of the new
+    file.  Raises ``UnknownColumnError`` for a column
     that the dataset does not have, and ``SchemaMismatchError`` for values or keys that do not fit.
     """
     indices_of, new = matching(snapshot, data, left_on, right_on)
@@ -80,7 +83,7 @@ def update_columns(
                 columns[i] = pa.concat_arrays([old.cast(new.type), new]).take(indices)
             yield target.stored(pa.RecordBatch.from_arrays(columns, names))
 
-    written = write_columns(reader.store, batches(), target, snapshot.runtime, reader.physical_rows)
+    written = write_columns(group or reader.store, batches(), target, snapshot.runtime, reader.physical_rows)
     remaining = without_fields(reader.fragment.files, {f.id for f in target.view.whole.walk()})
     fragment = replace(reader.fragment, files=(*remaining, *written), physical_rows=reader.physical_rows)
     return ColumnUpdate(fragment, sorted(changed.field_ids), offsets)

@@ -224,12 +224,13 @@ def _with_new_columns(
     """Write the columns of ``updates`` for the fragments of the rows at ``addresses``."""
     done: list[ColumnUpdate] = []
     updates = updates.append_column(ROW_ADDRESS, pa.array(addresses))
-    for id, at, _ in by_fragment(addresses):
-        reader = snapshot.by_id[id]
-        one = update_columns(snapshot, reader, updates.take(pa.array(at)), ROW_ADDRESS, nulls=nulls)
-        before = {file.path for file in reader.fragment.files}
-        written.append(replace(one.fragment, files=tuple(f for f in one.fragment.files if f.path not in before)))
-        done.append(one)
+    with snapshot.store.write_group() as group:
+        for id, at, _ in by_fragment(addresses):
+            reader = snapshot.by_id[id]
+            one = update_columns(snapshot, reader, updates.take(pa.array(at)), ROW_ADDRESS, nulls=nulls, group=group)
+            before = {file.path for file in reader.fragment.files}
+            written.append(replace(one.fragment, files=tuple(f for f in one.fragment.files if f.path not in before)))
+            done.append(one)
     return done
 
 

@@ -129,7 +129,11 @@ class JoinedReader(FragmentReader):
 
 
 def joined(readers: Iterable[FragmentReader]) -> Iterator[FragmentReader]:
-    """Join adjacent small fragments, in order; the others are yielded as they are."""
+    """Join adjacent small fragments, in order; the others are yielded as they are.
+
+    Groups grow, so that a scan that ends early reads at most twice as many fragments as it needs.
+    """
+    most = _LEAST
     for layout, alike in groupby(readers, _layout):
         if layout is None:
             yield from alike
@@ -137,9 +141,9 @@ def joined(readers: Iterable[FragmentReader]) -> Iterator[FragmentReader]:
         group: list[FragmentReader] = []
         size = 0
         for reader in alike:
-            if size >= _BYTES:
+            if size >= _BYTES or len(group) >= most:
                 yield from _of_group(group)
-                group, size = [], 0
+                group, size, most = [], 0, 2 * most
             group.append(reader)
             size += sum(f.size_bytes for f in reader.fragment.files)
         yield from _of_group(group)

@@ -439,8 +439,8 @@ def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | No
     if threads > 1:
         batches = _parallel(plan, readers, threads)
     else:  # another thread costs more than it saves
-        whole = plan.limit is None and plan.candidates is None
-        each = chunks(plan, joined(readers) if whole else readers)
+        some = plan.candidates is not None or (plan.limit is not None and plan.filter is None)
+        each = chunks(plan, readers if some else joined(readers))
         batches = chain.from_iterable(read_chunk(plan, chunk) for chunk in each)
     if plan.filter is None:
         return batches
@@ -463,17 +463,19 @@ def _opened_ahead(readers: Sequence[FragmentReader], pool: ThreadPoolExecutor, a
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, offset: int) -> Iterator[pa.RecordBatch]:
+    if limit is not None and limit <= 0:
+        return
     for batch in batches:
-        if limit is not None and limit <= 0:
-            return
         if offset >= batch.num_rows:
             offset -= batch.num_rows
             continue
         batch = batch.slice(offset, limit)
         offset = 0
+        yield batch
         if limit is not None:
             limit -= batch.num_rows
-        yield batch
+            if limit <= 0:  # do not read another batch
+                return
 
 
 def count(plan: ScanPlan, readers: Iterable[FragmentReader]) -> int:
