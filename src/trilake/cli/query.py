@@ -33,8 +33,8 @@ def run_query(
 
     from trilake.sql.duckdb.query import open_query, unknown_table
 
-    places = {name: _split_version(place) for name, place in tables.items()}
-    frames = {n: api.open(path, version=v, storage_options=options) for n, (path, v) in places.items()}
+    versions = {name: _split_version(uri) for name, uri in tables.items()}
+    frames = {n: api.open(path, version=v, storage_options=options) for n, (path, v) in versions.items()}
     try:
         schema, batches = open_query(Context(options, frames), sql, _ROWS)
     except SqlTextError as e:
@@ -90,8 +90,8 @@ def query_on_spark(
     if sql.lstrip("( \t\n").partition(" ")[0].split("\n")[0].lower() not in ("select", "with", "from", "values"):
         raise InvalidArgumentError("expected one SELECT", help="use other commands to change tables")
     try:
-        for name, place in tables.items():
-            path, version = _split_version(place)
+        for name, uri in tables.items():
+            path, version = _split_version(uri)
             api.read(spark, path, version=version, storage_options=options).createOrReplaceTempView(name)
         rows = to_arrow(spark.sql(sql))
     except PySparkException as e:
@@ -102,13 +102,13 @@ def query_on_spark(
     return rows.schema, iter(rows.to_batches())
 
 
-def _split_version(place: str) -> tuple[str, int | None]:
+def _split_version(uri: str) -> tuple[str, int | None]:
     """Split a path and its version ``@v3``; an existing path has none.
 
     >>> _split_version("/no/such/table@v3"), _split_version("s3://b/t")
     (('/no/such/table', 3), ('s3://b/t', None))
     """
-    match = _VERSION.fullmatch(place)
-    if match is None or os.path.exists(place):
-        return place, None
+    match = _VERSION.fullmatch(uri)
+    if match is None or os.path.exists(uri):
+        return uri, None
     return match[1], int(match[2])

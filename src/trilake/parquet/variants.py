@@ -80,10 +80,10 @@ def unshredded(array: pa.StructArray, column: str) -> pa.StructArray:
 
     Raises ``CorruptFileError`` if the columns contradict each other or the format, or have an invalid type.
     """
-    place = array.type.get_field_index("metadata")
-    if place < 0:
+    index = array.type.get_field_index("metadata")
+    if index < 0:
         raise _corrupt("a shredded variant has no column metadata", column)
-    metadata = array.flatten()[place].cast(pa.binary())
+    metadata = array.flatten()[index].cast(pa.binary())
     keys = metadata.dictionary_encode()
     numbers = np.asarray(keys.indices.fill_null(-1), np.int64)
     if ((numbers < 0) & np.asarray(array.is_valid())).any():
@@ -386,9 +386,9 @@ def binary_slices(array: pa.Array, starts: Numbers, stops: Numbers, ends: Number
     if not len(order):
         return pa.array([], pa.binary())
     tiles = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), array.buffers()[2]])
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order)) * 2
-    return tiles.take(pa.array(places))
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order)) * 2
+    return tiles.take(pa.array(positions))
 
 
 def _unsigned(data: _Bytes, at: Numbers, sizes: Numbers, ends: Numbers, column: str) -> Numbers:

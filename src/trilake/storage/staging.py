@@ -94,8 +94,8 @@ def _make_durable(path: str) -> None:
 
 def staging(store: Store) -> Staging | None:
     """A staging folder, or ``None`` if the store's objects are not files."""
-    place = store.local_path("x")
-    return None if place is None else Staging(place[:-1])
+    path = store.local_path("x")
+    return None if path is None else Staging(path[:-1])
 
 
 #: Bytes per request of a copy.

@@ -76,8 +76,8 @@ class ParquetLayout:
 
     def stated_in(self, schema: pa.Schema) -> list[StatedColumn]:
         """The columns with statistics, with their positions in a file of this schema."""
-        places = {path: i for i, path in enumerate(leaf_paths(schema))}
-        return [(places[path], path, *rest) for _, path, *rest in self.stated]
+        indices = {path: i for i, path in enumerate(leaf_paths(schema))}
+        return [(indices[path], path, *rest) for _, path, *rest in self.stated]
 
 
 class ParquetFile:
@@ -134,10 +134,10 @@ class ParquetFile:
     def write(self, table: pa.Table) -> None:
         assert self.writer is not None
         for name, shape in self.shapes.items():
-            place = table.schema.get_field_index(name)
-            parts = [shredded(chunk, shape, name) for chunk in table.column(place).chunks]
+            index = table.schema.get_field_index(name)
+            parts = [shredded(chunk, shape, name) for chunk in table.column(index).chunks]
             column = pa.chunked_array(parts, shape.type)
-            table = table.set_column(place, table.schema.field(place).with_type(shape.type), column)
+            table = table.set_column(index, table.schema.field(index).with_type(shape.type), column)
         try:
             with self._discarding():
                 self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)

@@ -369,20 +369,20 @@ def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: 
     # Rows have the display names at every depth.
     types = {f.name: f.type for f in strip(stored).fields}
     for f in fields:
-        place = rows.schema.get_field_index(f.name)
-        if place < 0:
+        index = rows.schema.get_field_index(f.name)
+        if index < 0:
             continue
-        column = rows.column(place)
+        column = rows.column(index)
         for chunk in column.chunks:
             _check(chunk, f.type, f.name)
         target = types.get(f.name)
         if target is None:
-            rows = rows.remove_column(place)
+            rows = rows.remove_column(index)
             continue
-        field = rows.schema.field(place)
+        field = rows.schema.field(index)
         loose = all_nullable(target)
         converted = pa.chunked_array([conform_array(c, loose, Resolver(), f.name) for c in column.chunks], loose.arrow)
-        rows = rows.set_column(place, field.with_type(loose.arrow), converted)
+        rows = rows.set_column(index, field.with_type(loose.arrow), converted)
     kinds = {f.name: types[f.name].arrow for f in fields if f.name in types}
     return relabelled(rows, pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in rows.schema]))
 

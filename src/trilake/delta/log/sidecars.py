@@ -137,7 +137,7 @@ def reusable(
     to_rewrite = {key.rpartition("/")[2] for key in changed if key is not None}
     stay = [s for s in alike if s.path not in to_rewrite]
     together = folded([s.files.num_files for s in stay], version.newer.adds.num_rows, most)
-    stay = [s for place, s in enumerate(stay) if place not in together]
+    stay = [s for number, s in enumerate(stay) if number not in together]
     if not stay:
         return None
     stay_paths = {s.path for s in stay}
@@ -273,10 +273,10 @@ def folded(sizes: Iterable[int], fresh: int, most: int) -> set[int]:
     """
     out: set[int] = set()
     total = fresh
-    for place, size in sorted(enumerate(sizes), key=lambda s: s[1]):
+    for number, size in sorted(enumerate(sizes), key=lambda s: s[1]):
         if 2 * size > most or (size > 2 * total and size * _SMALLEST > most):
             break
-        out.add(place)
+        out.add(number)
         total += size
     return out if fresh or len(out) > 1 else set()
 
@@ -497,12 +497,12 @@ def parts(older: Sequence[Share], adds: pa.Table, removes: pa.Table, most: int) 
     """Split the work into parts for tasks and parts for this process, each of about one sidecar or one share."""
     sent: list[Part] = []
     for share in older:
-        place = next((i for i, p in enumerate(sent) if p.expected + share.expected <= most), None)
-        if place is None:
+        number = next((i for i, p in enumerate(sent) if p.expected + share.expected <= most), None)
+        if number is None:
             sent.append(Part((share,), share.expected))
         else:
-            part = sent[place]
-            sent[place] = replace(part, shares=(*part.shares, share), expected=part.expected + share.expected)
+            part = sent[number]
+            sent[number] = replace(part, shares=(*part.shares, share), expected=part.expected + share.expected)
     count = adds.num_rows + removes.num_rows
     fresh = Part((), count, adds, removes)
     if not count:

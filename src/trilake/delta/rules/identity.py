@@ -178,13 +178,13 @@ class Allocator:
         if self.tasks == 1:
             return self._first + self._next, _GREATEST
         block, within = divmod(self._next, self._size)
-        # The place of this block among the blocks of all tasks: a bijection.
+        # The number of this block among the blocks of all tasks: a bijection.
         if self.tasks is not None:
-            place = block * self.tasks + self.task
+            number = block * self.tasks + self.task
         else:
             diagonal = self.task + block
-            place = diagonal * (diagonal + 1) // 2 + block  # Cantor's pairing function
-        return self._first + place * self._size + within, self._size - within
+            number = diagonal * (diagonal + 1) // 2 + block  # Cantor's pairing function
+        return self._first + number * self._size + within, self._size - within
 
 
 def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> StructType:

@@ -140,14 +140,14 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
     """The bytes of the files that may be read together, empty for others; ``None`` if one of them cannot be read."""
     out = [pa.py_buffer(b"")] * len(tasks)
     try:
-        places = [locate(store, t.path) for t in tasks]
+        located = [locate(store, t.path) for t in tasks]
         small_files = [
             n
-            for n, (task, (file_store, _)) in enumerate(zip(tasks, places, strict=True))
+            for n, (task, (file_store, _)) in enumerate(zip(tasks, located, strict=True))
             if file_store is store and 0 < task.size <= MERGED_FILE and task.selected is None
         ]
         # One extra byte detects a file that is longer than the log states.
-        calls = [partial(store.read_range, places[n][1], 0, tasks[n].size + 1) for n in small_files]
+        calls = [partial(store.read_range, located[n][1], 0, tasks[n].size + 1) for n in small_files]
         for n, data in zip(small_files, store.at_once(calls), strict=True):
             if data.size == tasks[n].size:
                 out[n] = data
@@ -229,17 +229,17 @@ def _read_rows(
     rows = 0
     for start, raw in read_data_file(file_store, key, plan, threads=threads):
         rows = start + raw.num_rows
-        places = np.arange(start, rows, dtype=np.int64) if positions else None
+        numbers = np.arange(start, rows, dtype=np.int64) if positions else None
         if deleted is not None and (mask := deleted.keep_mask(start, raw.num_rows)) is not None:
             live = mask.to_numpy(False)
             raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(live)))
-            places = places[live] if places is not None else None
+            numbers = numbers[live] if numbers is not None else None
         if selected is not None:
-            assert places is None  # a change feed needs no positions
+            assert numbers is None  # a change feed needs no positions
             mask = selected.keep_mask(start, raw.num_rows)
             raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
         if raw.num_rows:
-            yield places, _conformed(raw, plan, constants)
+            yield numbers, _conformed(raw, plan, constants)
     # Readers of other formats may skip the end of a file because of the filter.
     if deleted is not None and (plan.filter is None or plan.provider == "parquet"):
         assert task.vector is not None

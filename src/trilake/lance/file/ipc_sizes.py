@@ -34,33 +34,33 @@ class _Table:
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
         vtable = at - _number(data, "<i", at)
-        self._places = [_number(data, "<H", vtable + i) for i in range(4, _number(data, "<H", vtable), 2)]
+        self._offsets = [_number(data, "<H", vtable + i) for i in range(4, _number(data, "<H", vtable), 2)]
 
     @classmethod
     def root(cls, data: memoryview) -> _Table:
         return cls(data, _number(data, "<I", 0))
 
-    def place(self, field: int) -> int:
+    def position(self, field: int) -> int:
         """The position of a field; 0 if it is absent."""
-        offset = self._places[field] if field < len(self._places) else 0
+        offset = self._offsets[field] if field < len(self._offsets) else 0
         return self._at + offset if offset else 0
 
     def table(self, field: int) -> _Table:
-        place = self.place(field)
-        if not place:
+        position = self.position(field)
+        if not position:
             raise ValueError("an Arrow message is incomplete")
-        return _Table(self._data, place + _number(self._data, "<I", place))
+        return _Table(self._data, position + _number(self._data, "<I", position))
 
     def structs(self, field: int, kind: str) -> list[tuple[int, ...]]:
         """A vector of structs; empty if the field is absent."""
-        place = self.place(field)
-        if not place:
+        position = self.position(field)
+        if not position:
             return []
-        place += _number(self._data, "<I", place)
-        end = place + 4 + _number(self._data, "<I", place) * struct.calcsize(kind)
+        position += _number(self._data, "<I", position)
+        end = position + 4 + _number(self._data, "<I", position) * struct.calcsize(kind)
         if end > len(self._data):
             raise ValueError("a vector of an Arrow message is outside the message")
-        return list(struct.iter_unpack(kind, self._data[place + 4 : end]))
+        return list(struct.iter_unpack(kind, self._data[position + 4 : end]))
 
 
 def _number(data: memoryview, kind: str, at: int) -> int:
@@ -99,7 +99,8 @@ def _batch_sizes(view: memoryview, offset: int, metadata: int, body: int) -> Ipc
         raise ValueError("a batch is outside the file")
     head = 8 if _number(view, "<I", offset) == _CONTINUATION else 4
     batch = _Table.root(view[offset + head : offset + metadata]).table(_MESSAGE_HEADER)
-    rows = _number(view[offset + head : offset + metadata], "<q", place) if (place := batch.place(_BATCH_LENGTH)) else 0
+    position = batch.position(_BATCH_LENGTH)
+    rows = _number(view[offset + head : offset + metadata], "<q", position) if position else 0
     if rows < 0 or any(length != rows for length, _ in batch.structs(_BATCH_NODES, _PAIR)):
         raise ValueError("a column of a batch has a different number of rows")
     expanded = 0
@@ -107,7 +108,7 @@ def _batch_sizes(view: memoryview, offset: int, metadata: int, body: int) -> Ipc
     for start, length in batch.structs(_BATCH_BUFFERS, _PAIR):
         if start < 0 or length < 0 or start + length > body:
             raise ValueError("a buffer is outside its batch")
-        if batch.place(_BATCH_COMPRESSION) and length:
+        if batch.position(_BATCH_COMPRESSION) and length:
             size = _number(inside, "<q", start)
             length = length - 8 if size == -1 else size  # -1: this buffer is not compressed
         if length < 0:

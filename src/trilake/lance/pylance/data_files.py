@@ -143,8 +143,8 @@ class LanceFileReader:
         **later: Any,
     ) -> None:
         check_format(later, of="LanceFileReader")
-        store, key = _place(path, storage_options)
-        self._place = store, key, Bases(store)
+        store, key = _location(path, storage_options)
+        self._location = store, key, Bases(store)
         self._file = open_by_footer(store, key)
         self._view = View(self._file.schema, blob_bytes=True)
         self._columns = self._view.columns(columns)
@@ -200,16 +200,16 @@ class LanceFileReader:
     ) -> ReaderResults:
         """Read the rows at ascending positions.  Raises ``InvalidArgumentError``."""
         del batch_readahead
-        places = input_rows.numbers(indices)
-        if (np.diff(places) < 0).any():
+        rows = input_rows.numbers(indices)
+        if (np.diff(rows) < 0).any():
             raise InvalidArgumentError(
                 "row positions must be in ascending order", help="sort them", file=self._file.file
             )
-        stored = one_batch(self._file.take(places, self._stored))
+        stored = one_batch(self._file.take(rows, self._stored))
         return self._results(iter([self._shown(stored)]), batch_size)
 
     def _shown(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        return self._view.show(finished(stored, self._stored, self._place), self._columns)
+        return self._view.show(finished(stored, self._stored, self._location), self._columns)
 
     def _results(self, batches: Iterator[pa.RecordBatch], batch_size: int) -> ReaderResults:
         schema = self._columns.shown_schema
@@ -285,8 +285,8 @@ def _metadata(file: V2File, schema: pa.Schema) -> LanceFileMetadata:
     )
 
 
-def _buffers(places: Sequence[tuple[int, int]]) -> list[LanceBufferDescriptor]:
-    return [LanceBufferDescriptor(*place) for place in places]
+def _buffers(ranges: Sequence[tuple[int, int]]) -> list[LanceBufferDescriptor]:
+    return [LanceBufferDescriptor(*each) for each in ranges]
 
 
 class LanceFileWriter:
@@ -332,7 +332,7 @@ class LanceFileWriter:
         check_format(later, of="LanceFileWriter")
         #: Row groups of the legacy format, and how to write nulls.
         self._groups = WriteOptions(max_rows_per_group=max_rows_per_group, nulls=nulls)
-        self._store, self._key = _place(path, storage_options)
+        self._store, self._key = _location(path, storage_options)
         self._version = STABLE if version is None else StorageVersion.parse(version)
         #: Page sizes, as arguments of the file writer.
         self._pages = {"max_page_bytes": (max_page_bytes if version == "2.0" else None) or _PAGE_BYTES}
@@ -541,7 +541,7 @@ class _PathInStore(os.PathLike[str]):
         return self.path
 
 
-def _place(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> tuple[Store, str]:
+def _location(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> tuple[Store, str]:
     """Return the store of a file's folder, and the file's name."""
     if isinstance(path, _PathInStore):
         return path.store, path.path

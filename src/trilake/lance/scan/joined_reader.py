@@ -38,7 +38,7 @@ class JoinedReader(FragmentReader):
         self._readers = tuple(readers)
         #: The offset at which each fragment begins, then the number of rows.
         self._starts = np.cumsum([0, *(r.fragment.physical_rows for r in readers)], dtype=np.int64)
-        self._places: dict[str, Ids] = {}
+        self._row_metadata: dict[str, Ids] = {}
 
     @property
     def readers(self) -> Sequence[FragmentReader]:
@@ -89,10 +89,10 @@ class JoinedReader(FragmentReader):
 
     def _of_each(self, name: str, values: Callable[[FragmentReader, Rows], Ids]) -> Ids:
         """Values of all rows, by fragment."""
-        if name not in self._places:
+        if name not in self._row_metadata:
             parts = [values(r, np.arange(r.fragment.physical_rows, dtype=np.int64)) for r in self._readers]
-            self._places[name] = np.concatenate(parts)
-        return self._places[name]
+            self._row_metadata[name] = np.concatenate(parts)
+        return self._row_metadata[name]
 
     def statistics(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
         return {}

@@ -156,7 +156,7 @@ def permanent_entry(spark: SparkSession, database: str, table: str) -> Entry | N
         if "[TABLE_OR_VIEW_NOT_FOUND]" not in str(e):
             raise
         return None  # dropped since
-    kind, provider, place = str(java.tableType().name()), java.provider(), java.storage().locationUri()
+    kind, provider, uri = str(java.tableType().name()), java.provider(), java.storage().locationUri()
     is_view = kind == "VIEW"
     sql = java.viewText() if is_view else None
     return Entry(
@@ -164,7 +164,7 @@ def permanent_entry(spark: SparkSession, database: str, table: str) -> Entry | N
         str(java.identifier().table()),
         kind,
         str(provider.get()).lower() if provider.isDefined() and not is_view else "",
-        decoded(str(place.get().toString())) if place.isDefined() else None,
+        decoded(str(uri.get().toString())) if uri.isDefined() else None,
         str(sql.get()) if sql is not None and sql.isDefined() else None,
         java=java,
     )
@@ -302,8 +302,8 @@ def move_entry(spark: SparkSession, parts: list[str], path: str, contents: Entry
     ``TABLE_OR_VIEW_NOT_FOUND`` if it is gone."""
     catalog, external = catalogs(spark).session, _package(spark).catalog.CatalogTableType.EXTERNAL()
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
-    place = changed(entry.storage(), locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
-    catalogs(spark).external.alterTable(changed(entry, storage=place, tableType=external))
+    storage = changed(entry.storage(), locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
+    catalogs(spark).external.alterTable(changed(entry, storage=storage, tableType=external))
     change_entry(spark, parts, contents)
 
 
@@ -417,9 +417,9 @@ def _entries_by_sql(spark: SparkSession, parts: Sequence[str]) -> Iterator[Entry
     for row in rows:
         if row["tableName"].lower() == table.lower():
             facts = dict(re.findall(r"^(Provider|Location|Type): (.*)$", row["information"], re.MULTILINE))
-            place, kind = facts.get("Location"), _TEMPORARY if row["isTemporary"] else facts.get("Type", "")
+            uri, kind = facts.get("Location"), _TEMPORARY if row["isTemporary"] else facts.get("Type", "")
             provider = facts.get("Provider", "").lower() if kind not in ("VIEW", _TEMPORARY) else ""
-            location = None if place is None else decoded(place)
+            location = None if uri is None else decoded(uri)
             yield Entry("".join(database[-1:]).lower(), row["tableName"], kind, provider, location)
 
 

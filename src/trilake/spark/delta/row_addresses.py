@@ -74,9 +74,11 @@ class AddressedRows:
         bit of memory per row."""
         if self.most_rows is not None and self.most_rows <= _MANY_ROWS:
             return self.by_file(bitmaps(to_arrow(rows.select(FILE, ROW))))
-        place = F.col(ROW) + 1
-        keys = F.col(FILE).alias("file"), F.bitmap_bucket_number(place).alias("bucket")
-        packed = to_arrow(rows.groupBy(*keys).agg(F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")))
+        position = F.col(ROW) + 1
+        keys = F.col(FILE).alias("file"), F.bitmap_bucket_number(position).alias("bucket")
+        packed = to_arrow(
+            rows.groupBy(*keys).agg(F.bitmap_construct_agg(F.bitmap_bit_position(position)).alias("bits"))
+        )
         out: dict[int, BitMap64] = {}
         for file, bucket, bits in zip(*(packed[n].to_pylist() for n in ("file", "bucket", "bits")), strict=True):
             offsets = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))

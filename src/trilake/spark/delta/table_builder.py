@@ -213,7 +213,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
         """
         table = find_delta_table(self._spark, self._name) if self._name is not None else None
         existing = None if table is None else table.location
-        path = self._place(existing)
+        path = self._chosen_location(existing)
         named = self._name if self._name is not None and table_at(self._name) is None else None
         managed = named is not None and self._location is None if table is None else table.managed
         self._table = replace(self._table, managed=managed)
@@ -229,8 +229,8 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
                     comment=self._table.comment,
                     options=self._options,
                     replaces=self._mode == "create_or_replace",
-                ) as place:
-                    path = place
+                ) as location:
+                    path = location
                     self._run(path, named, existing)
             except TableExistsError:
                 if self._mode in ("create", "replace") or find_table(self._spark, named) is None:
@@ -268,7 +268,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
                 raise
             raise TableNotFoundError(f"table {name} cannot be found", help=e.help, **e.context) from e
 
-    def _place(self, existing: str | None) -> str:
+    def _chosen_location(self, existing: str | None) -> str:
         """The table's location: as given, or of the existing name, or the default of a new name."""
         if self._name is None and self._location is None:
             raise InvalidArgumentError(

@@ -118,16 +118,16 @@ def as_lists(vectors: pa.StructArray) -> pa.ListArray:
     row = np.repeat(np.arange(len(sizes)), counts)
     inside = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
     sparse_values = _flat(values, counts, np.float64)
-    place = np.where(dense[row], inside, 0)
+    index = np.where(dense[row], inside, 0)
     sparse = np.flatnonzero(~dense[row])
     if len(sparse):
-        places = _flat(indices, np.where(dense, 0, counts), np.int64)
-        if len(places) != len(sparse):
+        sparse_indices = _flat(indices, np.where(dense, 0, counts), np.int64)
+        if len(sparse_indices) != len(sparse):
             raise CorruptFileError("a sparse vector has different numbers of indices and values")
-        place[sparse] = places
-    if len(place) and (place.min() < 0 or (place >= sizes[row]).any()):
+        index[sparse] = sparse_indices
+    if len(index) and (index.min() < 0 or (index >= sizes[row]).any()):
         raise CorruptFileError("a sparse vector has an index outside its size")
-    numbers[offsets[row] + place] = sparse_values
+    numbers[offsets[row] + index] = sparse_values
     edges = pa.array(offsets.astype(np.int32), mask=np.append(~valid, False) if not valid.all() else None)
     return pa.ListArray.from_arrays(edges, pa.array(numbers))
 

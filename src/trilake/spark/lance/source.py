@@ -154,7 +154,7 @@ class LanceReader(RowsReader):
         self.stored = snapshot.manifest.schema
         self.snapshot: Snapshot | None = snapshot
         self.base_paths = snapshot.manifest.base_paths
-        self.columns, self.places = _columns(snapshot.view.schema, self.declared, self.uri)
+        self.columns, self.row_metadata = _columns(snapshot.view.schema, self.declared, self.uri)
         self.batch_size = batch_size
 
     def pieces(self) -> list[Fragment]:
@@ -176,8 +176,8 @@ class LanceReader(RowsReader):
     def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
         view = View(self.stored)
         columns = view.schema.project(list(dict.fromkeys(self.columns)))
-        places = tuple(name for name in self.declared.names if name in self.places)
-        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, row_metadata=places)
+        row_metadata = tuple(name for name in self.declared.names if name in self.row_metadata)
+        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, row_metadata=row_metadata)
         store = open_store(self.uri, self.store)
         reader = FragmentReader(store, piece, self.stored, Bases(store, self.base_paths))
         plans = [plan]
@@ -187,11 +187,11 @@ class LanceReader(RowsReader):
             yield self._arranged(batch)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.places and batch.schema.names == self.columns:
+        if not self.row_metadata and batch.schema.names == self.columns:
             return batch
         names = iter(self.columns)
         arrays = [
-            batch.column(name).cast(pa.int64()) if name in self.places else batch.column(next(names))
+            batch.column(name).cast(pa.int64()) if name in self.row_metadata else batch.column(next(names))
             for name in self.declared.names
         ]
         if not arrays:
@@ -218,8 +218,8 @@ def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], frozenset[str]]:
     """The dataset's names of the declared columns, and the declared columns for row IDs and addresses."""
     existing = {name.lower() for name in schema.names}
-    places = frozenset(name for name in (ROW_ID, ROW_ADDRESS) if name in declared.names and name not in existing)
-    return stored_names(schema, [n for n in declared.names if n not in places], uri), places
+    row_metadata = frozenset(name for name in (ROW_ID, ROW_ADDRESS) if name in declared.names and name not in existing)
+    return stored_names(schema, [n for n in declared.names if n not in row_metadata], uri), row_metadata
 
 
 @dataclass

@@ -36,12 +36,12 @@ _SOURCES = "org.apache.spark.sql.execution.datasources"
 
 
 class Slot(NamedTuple):
-    """A slot of a template for the table ``number``.  ``leaf`` is the slot in the plan, ``place`` the leaf without its
+    """A slot of a template for the table ``number``.  ``leaf`` is the slot in the plan, ``visible`` it without its
     hidden column, and ``is_named`` indicates whether the plan names that column."""
 
     number: int
     leaf: Any
-    place: Any
+    visible: Any
     is_named: bool
 
 
@@ -55,7 +55,7 @@ def template(read: DataFrame, number: int) -> DataFrame:
         return dataset_of(spark, slot)
     whole = query_execution(read.select("*", METADATA)).analyzed() if hidden else plan
     slot = _slot(spark, plan.schema(), whole.output(), {_NUMBER: str(number), _OWN_HIDDEN: "true"})
-    return dataset_of(spark, _place(spark, slot, num_columns(read)))
+    return dataset_of(spark, _visible(spark, slot, num_columns(read)))
 
 
 def num_columns(read: DataFrame) -> int:
@@ -76,16 +76,18 @@ def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
         if relation_option(leaf, _OWN_HIDDEN) is None:  # if a query names it, Spark shows its own hidden column
             out.append(Slot(number, leaf, leaf, has_hidden))
         elif has_hidden:
-            out.append(Slot(number, leaf, _place(spark, leaf, width(number)), False))
+            out.append(Slot(number, leaf, _visible(spark, leaf, width(number)), False))
         else:  # a table without files; Spark pads char columns below the projection, so it has no place in the plan
             out.append(Slot(number, leaf, leaf, False))
-    with_hidden = [slot for slot in out if slot.place is not slot.leaf]
+    with_hidden = [slot for slot in out if slot.visible is not slot.leaf]
     if not with_hidden:
         return out
     nothing = java_class(spark, f"{PLANS}.OneRowRelation")()
-    remaining = _leaves(_exchanged(spark, plan, [(slot.place, nothing) for slot in with_hidden]))
+    remaining = _leaves(_exchanged(spark, plan, [(slot.visible, nothing) for slot in with_hidden]))
     return [
-        slot if slot.place is slot.leaf else slot._replace(is_named=any(slot.leaf.equals(other) for other in remaining))
+        slot
+        if slot.visible is slot.leaf
+        else slot._replace(is_named=any(slot.leaf.equals(other) for other in remaining))
         for slot in out
     ]
 
@@ -98,12 +100,12 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
         first, rows = read(slot.number)
         if slot.is_named:
             fills.append((slot.leaf, _under(spark, slot.leaf.output(), rows.select("*", METADATA))))
-            if slot.place is slot.leaf:
+            if slot.visible is slot.leaf:
                 continue
-        output = slot.place.output()
+        output = slot.visible.output()
         plan, old = query_execution(rows).analyzed(), query_execution(first).analyzed()
         is_first = rows is first and bool(output.equals(old.output()))
-        fills.append((slot.place, plan if is_first else _under(spark, output, rows)))
+        fills.append((slot.visible, plan if is_first else _under(spark, output, rows)))
     return java_of(dataset_of(spark, _exchanged(spark, query_execution(frame).analyzed(), fills)))
 
 
@@ -153,7 +155,7 @@ def _under(spark: SparkSession, columns: Any, rows: DataFrame) -> Any:
     return renumbered(spark, plan, [(by_name[str(a.name())], a) for a in items_of(columns)])
 
 
-def _place(spark: SparkSession, leaf: Any, width: int) -> Any:
+def _visible(spark: SparkSession, leaf: Any, width: int) -> Any:
     """A slot that shows its hidden column only if a query names it."""
     project = java_class(spark, f"{PLANS}.Project")
     plan = project(leaf.output().take(width), leaf)

@@ -45,8 +45,8 @@ _CLASSES: dict[str, tuple[str, ...]] = {
 
 def classes(kind: str) -> Iterator[type]:
     """The classes of one role in this PySpark; those of Connect need its dependencies."""
-    for place in _CLASSES[kind]:
-        module, _, name = place.partition(":")
+    for path in _CLASSES[kind]:
+        module, _, name = path.partition(":")
         try:
             member = getattr(importlib.import_module(module), name, None)
         except ImportError:  # Spark Connect's dependencies are not installed
@@ -122,14 +122,14 @@ def record_option(options: Mapping[str, str], name: str) -> str | None:
     return next((v for k, v in options.items() if k.lower() == name.lower()), None)
 
 
-def check_one_location(place: Any, options: Mapping[str, str]) -> None:
+def check_one_location(location: Any, options: Mapping[str, str]) -> None:
     """Raise ``InvalidArgumentError`` if the option ``path`` differs from the path of the call."""
     option = record_option(options, "path")
-    if option is None or not isinstance(place, str | PathLike) or fspath(place) == option:
+    if option is None or not isinstance(location, str | PathLike) or fspath(location) == option:
         return
-    if parse_location(option).uri != parse_location(fspath(place)).uri:
+    if parse_location(option).uri != parse_location(fspath(location)).uri:
         raise InvalidArgumentError(
-            f"the option path is {option}, but the call names {fspath(place)}", help="leave one of them out"
+            f"the option path is {option}, but the call names {fspath(location)}", help="leave one of them out"
         )
 
 

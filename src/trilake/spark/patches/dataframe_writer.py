@@ -74,13 +74,13 @@ def _save(
     if record is None or source_of(record, format, session_of(record)) not in FORMATS:
         return None
     request = _request(record, format, mode, partitionBy, options)
-    place = path or record_option(request.options, "path")
+    location = path or record_option(request.options, "path")
 
     def act() -> None:
-        check_one_location(place, request.options)
-        if not isinstance(place, str | PathLike):
+        check_one_location(location, request.options)
+        if not isinstance(location, str | PathLike):
             raise IllegalArgumentError("a path is required", help='write .save("/path/to/table")')
-        FORMATS[request.format].save(request, fspath(place))
+        FORMATS[request.format].save(request, fspath(location))
 
     return with_spark_errors(act)
 

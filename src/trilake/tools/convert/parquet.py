@@ -74,11 +74,11 @@ def find(store: Store) -> tuple[Store, list[DataFile]]:
     committed = committed_files(store, frozenset(m.key for m in listing))
     visible = (m for m in listing if m.key.endswith(".parquet") and not is_hidden(m.key))
     files = [data_file(m) for m in visible if committed is None or m.key in committed]
-    place = parse_location(store.uri)
-    if files or not place.path.endswith(".parquet"):
+    location = parse_location(store.uri)
+    if files or not location.path.endswith(".parquet"):
         return store, files
-    folder, _, key = place.path.rpartition("/")
-    above = open_store(Location(place.scheme, place.authority, folder).uri, dict(store.options))
+    folder, _, key = location.path.rpartition("/")
+    above = open_store(Location(location.scheme, location.authority, folder).uri, dict(store.options))
     meta = above.find(key)
     return (store, []) if meta is None else (above, [DataFile(key, meta.size)])
 
@@ -96,14 +96,14 @@ class ParquetFolder:
     @classmethod
     def open(cls, store: Store) -> ParquetFolder:
         """Find the files at a location.  Raises ``TableNotFoundError`` if there are none."""
-        place, files = find(store)
+        folder, files = find(store)
         if not files:
             raise TableNotFoundError("no Parquet files found", help="check the path", file=store.uri)
         if len({tuple(name for name, _ in f.partition) for f in files}) > 1:
             raise SchemaMismatchError(
                 "files have different partition folders", help="convert the folders one by one", file=store.uri
             )
-        return cls(place, tuple(files))
+        return cls(folder, tuple(files))
 
     @cached_property
     def partitions(self) -> list[pa.Field]:
@@ -247,8 +247,8 @@ class ParquetFiles:
         rows = pa.Table.from_arrays([*strings, pa.array(np.arange(batch.num_rows))], names=[*keys, "row"])
         grouped = rows.group_by(keys, use_threads=False).aggregate([("row", "list")])
         folders = grouped.select(keys).rename_columns(self.partition_by).to_pylist()
-        for values, places in zip(folders, grouped["row_list"], strict=True):
-            yield hive_directory(values), batch.take(places.values).select(self.file_schema.names)
+        for values, rows in zip(folders, grouped["row_list"], strict=True):
+            yield hive_directory(values), batch.take(rows.values).select(self.file_schema.names)
 
     def _flush(self, folder: str) -> None:
         batches = pa.Table.from_batches(self.waiting.pop(folder)).to_batches()

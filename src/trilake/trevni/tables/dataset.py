@@ -67,20 +67,20 @@ def find_files(
     location: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> tuple[Store, list[DataFile]]:
     """Return the store and the files of a location, in key order.  Raises ``TableNotFoundError`` if there are none."""
-    place = parse_location(location)
-    glob = _GLOB.search(place.path)
+    parsed = parse_location(location)
+    glob = _GLOB.search(parsed.path)
     # A path with glob characters may exist literally.
-    literal = glob is None or next(iter(open_store(place.uri, options).list()), None) or _file_at(place, options)
+    literal = glob is None or next(iter(open_store(parsed.uri, options).list()), None) or _file_at(parsed, options)
     if glob is not None and not literal:
-        cut = place.path.rfind("/", 0, glob.start()) + 1
-        folder, pattern = place.path[:cut].rstrip("/"), place.path[cut:]
-        store = open_store(Location(place.scheme, place.authority, folder).uri, options)
+        cut = parsed.path.rfind("/", 0, glob.start()) + 1
+        folder, pattern = parsed.path[:cut].rstrip("/"), parsed.path[cut:]
+        store = open_store(Location(parsed.scheme, parsed.authority, folder).uri, options)
         matches = _matcher(pattern)
-        files = [f for f in _list(place, folder, store, options) if matches(f.key)]
+        files = [f for f in _list(parsed, folder, store, options) if matches(f.key)]
     else:
-        store = open_store(place.uri, options)
-        files = _list(place, place.path, store, options)
-        if not files and (found := _file_at(place, options)) is not None:
+        store = open_store(parsed.uri, options)
+        files = _list(parsed, parsed.path, store, options)
+        if not files and (found := _file_at(parsed, options)) is not None:
             return found[0], [found[1]]
     if not files:
         raise TableNotFoundError("there are no Trevni files here", help="check the path", file=os.fspath(location))
@@ -94,10 +94,10 @@ def find_files(
     return store, files
 
 
-def _file_at(place: Location, options: Mapping[str, str] | None) -> tuple[Store, DataFile] | None:
+def _file_at(parsed: Location, options: Mapping[str, str] | None) -> tuple[Store, DataFile] | None:
     """Return the store and the file of a location that is one; its name may have glob characters."""
-    folder, _, key = place.path.rpartition("/")
-    store = open_store(Location(place.scheme, place.authority, folder).uri, options)
+    folder, _, key = parsed.path.rpartition("/")
+    store = open_store(Location(parsed.scheme, parsed.authority, folder).uri, options)
     meta = store.find(key) if key else None
     return None if meta is None else (store, DataFile(key, meta.size))
 
@@ -129,7 +129,7 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
             )
 
 
-def _list(place: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:
+def _list(parsed: Location, path: str, store: Store, options: Mapping[str, str] | None) -> list[DataFile]:
     """List the files of a folder; the jobs of its table decide which files of a partition folder are visible."""
     root = path
     while "=" in root.rpartition("/")[2]:
@@ -137,7 +137,7 @@ def _list(place: Location, path: str, store: Store, options: Mapping[str, str] |
     if root == path:
         return list_files(store)
     prefix = path[len(root) :].strip("/")
-    table = open_store(Location(place.scheme, place.authority, root).uri, options)
+    table = open_store(Location(parsed.scheme, parsed.authority, root).uri, options)
     metas = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
     return [data_file(meta) for meta in metas if not is_hidden(meta.key)]
 
@@ -338,15 +338,15 @@ _DELETABLE = re.compile(
 
 def table_files(store: Store) -> TableFiles:
     """Return the files of a folder, or a single file.  Raises ``TableNotFoundError`` and ``ForeignFilesError``."""
-    place, files = find_files(store.uri, store.options)
-    if place.uri != store.uri:
-        if [f"{place.uri}/{file.key}" for file in files] != [store.uri]:
+    folder, files = find_files(store.uri, store.options)
+    if folder.uri != store.uri:
+        if [f"{folder.uri}/{file.key}" for file in files] != [store.uri]:
             raise ForeignFilesError(
                 "a glob pattern cannot be dropped as a table",
                 help="drop the folder, or delete the files one by one",
                 file=store.uri,
             )
-        return TableFiles(place, as_files(place.head(file.key) for file in files), keep_root=True)
+        return TableFiles(folder, as_files(folder.head(file.key) for file in files), keep_root=True)
     objects = list(store.list())
     territory = Territory(store, tables_of(m.key for m in objects if not m.key.startswith(f"{STAGING}/")))
     matches = [m for m in (*objects, *store.unfinished()) if _DELETABLE.fullmatch(m.key)]

@@ -152,10 +152,10 @@ def clone(
         removed_files_size=total_size(removed),
         copied_files_size=sum(files.sizes),
     )
-    place = f"delta.`{format_path(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
+    path_name = f"delta.`{format_path(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
     now = runtime.clock_ms()
     actions = [*(remove_action(row, now) for row in removed.to_pylist()), *files.adds]
-    plan = _plan(source, name or place, base, metadata, protocol, actions, result)
+    plan = _plan(source, name or path_name, base, metadata, protocol, actions, result)
     try:
         return replace(result, version=commit(into, base, plan))
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
@@ -324,15 +324,15 @@ def _shallow_adds(snapshot: Snapshot) -> list[dict[str, Any]]:
         absolute = row["path"] if is_absolute(path) else f"{root}/{encode_path(path)}"
         vector = DeletionVectorDescriptor.from_json(row["deletionVector"])
         if vector is not None and vector.storage_type == "u":
-            place = f"{root}/{encode_path(vector.relative_path())}"
-            out.append(add_action(row, **_FRESH, path=absolute, deletionVector=_moved(row, "p", place)))
+            vector_path = f"{root}/{encode_path(vector.relative_path())}"
+            out.append(add_action(row, **_FRESH, path=absolute, deletionVector=_moved(row, "p", vector_path)))
         else:
             out.append(add_action(row, **_FRESH, path=absolute))
     return out
 
 
-def _moved(row: Mapping[str, Any], kind: str, place: str) -> dict[str, Any]:
-    return {**row["deletionVector"], "storageType": kind, "pathOrInlineDv": place}
+def _moved(row: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
+    return {**row["deletionVector"], "storageType": kind, "pathOrInlineDv": path}
 
 
 @dataclass(frozen=True)

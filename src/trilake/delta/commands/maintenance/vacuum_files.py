@@ -216,9 +216,9 @@ def list_unfinished(store: Store, prefix: str, cutoff_ms: int, partition_columns
     temporaries = old_temporaries(store, prefix, cutoff_ms)
     table = pa.Table.from_batches(_columns(iter(temporaries), lambda _: None), schema=LISTING)
     # Temporary names are always hidden, so judge the folder of the file, or of its staging folder.
-    places = pc.replace_substring_regex(table["path"], _STAGED, r"\1x")
-    places = pc.replace_substring_regex(places, r"^(_delta_log/(_sidecars/)?|_symlink_format_manifest/)", "")
-    return table.filter(pc.invert(hidden(places, partition_columns)))
+    paths = pc.replace_substring_regex(table["path"], _STAGED, r"\1x")
+    paths = pc.replace_substring_regex(paths, r"^(_delta_log/(_sidecars/)?|_symlink_format_manifest/)", "")
+    return table.filter(pc.invert(hidden(paths, partition_columns)))
 
 
 def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: int, *, links: bool) -> pa.Table:
@@ -226,9 +226,9 @@ def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: in
 
     Without ``links``, the listing has none.
     """
-    places = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
-    foreign = territory.foreign(pc.unique(places).to_pylist())
-    files = files.filter(pc.invert(pc.is_in(places, pa.array(foreign, pa.string()))))
+    folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
+    foreign = territory.foreign(pc.unique(folders).to_pylist())
+    files = files.filter(pc.invert(pc.is_in(folders, pa.array(foreign, pa.string()))))
     root = _local_root(store)
     if root is None or not links:
         return files
@@ -341,8 +341,8 @@ def list_folders(
                 if not entry.is_symlink():
                     waiting.append(f"{folder}/")
     strings = pa.array([f for f in all_folders if _is_text(f)], pa.string())
-    places = pc.binary_join_element_wise(pc.replace_substring_regex(strings, _STAGED, r"\1x"), "x", "/")
-    visible = strings.filter(pc.invert(hidden(places, partition_columns)))
+    paths = pc.binary_join_element_wise(pc.replace_substring_regex(strings, _STAGED, r"\1x"), "x", "/")
+    visible = strings.filter(pc.invert(hidden(paths, partition_columns)))
     folders = visible.to_pylist()
     foreign = set(territory.foreign(folders))
     for folder in folders:

@@ -98,8 +98,8 @@ def _by_stretches(
     rows: Iterator[pa.RecordBatch], curve: Curve, sample: pa.Table, stretches: int, folder: Path, memory: int
 ) -> Iterator[pa.Table]:
     ranges = curve.ranges(sample)
-    places = np.sort(curve.index(sample, ranges))
-    ends = np.unique(places[np.linspace(0, len(places) - 1, stretches + 1).astype(np.int64)[1:-1]])
+    sorted_sample = np.sort(curve.index(sample, ranges))
+    ends = np.unique(sorted_sample[np.linspace(0, len(sorted_sample) - 1, stretches + 1).astype(np.int64)[1:-1]])
     writers: dict[Path, pa.RecordBatchWriter] = {}
     try:
         for stretch, table in divided(rows, curve, ranges, ends):
@@ -164,8 +164,8 @@ def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinate
         raise ValueError(f"{dimensions} dimensions of {bits} bits are not an index of {INDEX_BITS} bits")
     out = np.zeros(len(coordinates[0]), dtype=np.uint64)
     for bit in range(bits):
-        for place, values in enumerate(coordinates):
-            target = bit * dimensions + dimensions - 1 - place
+        for dimension, values in enumerate(coordinates):
+            target = bit * dimensions + dimensions - 1 - dimension
             out |= ((values >> np.uint64(bit)) & np.uint64(1)) << np.uint64(target)
     return out
 
@@ -261,8 +261,8 @@ class Ranges:
         comparable = _comparable(values)
         if not len(self.bounds):
             return np.asarray(comparable.is_valid()).astype(np.uint64) * np.uint64(self.step)
-        places = _bounds_passed(self.bounds, comparable)
-        ranges: Coordinates = pc.fill_null(pc.add(places, 1), 0).to_numpy(zero_copy_only=False)
+        passed = _bounds_passed(self.bounds, comparable)
+        ranges: Coordinates = pc.fill_null(pc.add(passed, 1), 0).to_numpy(zero_copy_only=False)
         return ranges.astype(np.uint64, copy=False) * np.uint64(self.step)
 
 

@@ -145,12 +145,12 @@ class Splicing:
             return None
         if _TARGET in self.files.configuration and source.file.size > self.files.target_size:
             return None
-        place, key = locate(self.store, source.file.path)
+        file_store, key = locate(self.store, source.file.path)
         pipeline = self.rules.start(task)
         try:
             with (
                 RowChangeWriter(self.store, self.files, task, feed=self.feed) as out,
-                place.open_input(key) as source_file,
+                file_store.open_input(key) as source_file,
             ):
                 old = Parts(source_file)
                 schema, footer = self._checked(source_file, old)
@@ -233,15 +233,15 @@ class Splicing:
         ends = iter(np.cumsum(counts).tolist())
         numbers = iter(counts)
         group, end = _Group(next(numbers)), next(ends)
-        for places, batch in rows_as_stored(self.store, source.file, self.read):
-            at, first = 0, int(places[0])
+        for positions, batch in rows_as_stored(self.store, source.file, self.read):
+            at, first = 0, int(positions[0])
             while at < batch.num_rows:
                 if first + at == end:
                     yield group
                     group, end = _Group(next(numbers)), next(ends)
                 count = min(batch.num_rows - at, end - first - at)
                 rows = batch.slice(at, count)
-                hit = np.ones(count, bool) if matched is None else keys_mask(places[at : at + count], matched)
+                hit = np.ones(count, bool) if matched is None else keys_mask(positions[at : at + count], matched)
                 group.old.append(rows.select(names))
                 group.matching.append(hit)
                 if hit.any():

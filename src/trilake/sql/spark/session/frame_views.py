@@ -78,8 +78,8 @@ def make_view(session: SqlSession, original: Any, frame: DataFrame, name: Any, *
 
     def make() -> None:
         original(name)
-        place = (session.global_database, *parts) if is_global else parts
-        keep_view(session, place, query, frame, of_frame=True)
+        view = (session.global_database, *parts) if is_global else parts
+        keep_view(session, view, query, frame, of_frame=True)
 
     return make
 
@@ -140,7 +140,7 @@ def _run(session: SqlSession, original: Any, expressions: Sequence[Any]) -> Data
             lasting: DataFrame = original(*arguments)
             return lasting
         arguments = [t if part is None else part.sql for t, part in zip(expressions, locals_, strict=True)]
-        with local_views(session, *changed, follow=True), _places(changed):
+        with local_views(session, *changed, follow=True), _with_names(changed):
             out: DataFrame = follow_tables_of(
                 original(*arguments), *(f for part in changed for f in part.frames.values())
             )
@@ -156,7 +156,7 @@ def _localized(session: SqlSession, sql: str) -> Local | None:
 
 
 @contextmanager
-def _places(parts: Sequence[Local]) -> Iterator[None]:
+def _with_names(parts: Sequence[Local]) -> Iterator[None]:
     """Show the original SQL in Spark's errors, if there is only one expression."""
     try:
         yield

@@ -79,9 +79,9 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
     store = target.store
     if not target.log.exists():
         nothing = target.entry is None and next(iter(store.list()), None) is None
-        place = target.path if target.entry is None else f"{target.path}, the location of {target.display_name},"
+        name = target.path if target.entry is None else f"{target.path}, the location of {target.display_name},"
         missing = TableNotFoundError(
-            f"{place} does not exist, or is not a Delta table",
+            f"{name} does not exist, or is not a Delta table",
             help="check the name or the path",
             file=store.uri,
             condition="PATH_NOT_FOUND" if nothing else "DELTA_TABLE_NOT_FOUND",

@@ -106,16 +106,16 @@ def in_place(error: PySparkException, local: Local) -> PySparkException:
     attribute = next((name for name in _MESSAGES if isinstance(getattr(error, name, None), str)), None)
     if not edited.edits or attribute is None:
         return error
-    message, places = str(getattr(error, attribute)), list[tuple[int, int]]()
+    message, positions = str(getattr(error, attribute)), list[tuple[int, int]]()
 
     def moved(match: re.Match[str]) -> str:
-        places.append(edited.source_line_and_position(int(match[1]), int(match[4])))
-        line, position = places[-1]
+        positions.append(edited.source_line_and_position(int(match[1]), int(match[4])))
+        line, position = positions[-1]
         return f"line {line}{match[2]} pos{match[3] or ''} {position}"
 
     message, shown, _ = _PLACE.sub(moved, message).partition(_STATEMENT)
     if shown:
-        message += shown + (marked(edited.original, *places[0]) if places else edited.original)
+        message += shown + (marked(edited.original, *positions[0]) if positions else edited.original)
     for private, display_name in local.names.items():
         message = message.replace(f"`{private}`", display_name).replace(private, display_name)
     setattr(error, attribute, message)
