@@ -228,7 +228,7 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
     >>> from_hadoop({"fs.s3a.endpoint": "minio:9000", "fs.s3a.connection.ssl.enabled": "false"})
     {'aws_endpoint': 'http://minio:9000', 'allow_http': 'true'}
     """
-    ours = {name: value for name, value in options.items() if not _is_hadoop(name.lower())}
+    native = {name: value for name, value in options.items() if not _is_hadoop(name.lower())}
     hadoop = {name.lower(): str(value) for name, value in options.items() if _is_hadoop(name.lower())}
     bucket_prefix = f"fs.s3a.bucket.{bucket.lower()}."
     own = {n.removeprefix(bucket_prefix): v for n, v in hadoop.items() if bucket and n.startswith(bucket_prefix)}
@@ -260,7 +260,7 @@ def from_hadoop(options: Mapping[str, str], *, bucket: str = "") -> dict[str, st
         translated["allow_http"] = "true"
     if not endpoint:
         translated.pop("aws_endpoint", None)
-    return {**missing_options(translated, ours), **ours}
+    return {**missing_options(translated, native), **native}
 
 
 def _is_hadoop(key: str) -> bool:
@@ -371,7 +371,7 @@ def profile_options(
             f"AWS profile {name!r} does not exist",
             help="name a profile in ~/.aws/credentials or ~/.aws/config, or pass access_key_id and secret_access_key",
         )
-    out = {ours: settings[theirs] for theirs, ours in _SETTINGS.items() if theirs in settings}
+    out = {option: settings[key] for key, option in _SETTINGS.items() if key in settings}
     if environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"):
         out.pop("aws_region", None)
     if environment.get("AWS_ENDPOINT_URL") or environment.get("AWS_ENDPOINT"):

@@ -144,8 +144,10 @@ def changing_rows(files: pa.Table) -> pa.Table:
 _AGAIN = "read the table again and repeat the write"
 
 
-def _conflict(cls: type[ConflictError], winner: Winner, what: str, help: str = _AGAIN, **context: Any) -> ConflictError:
-    return cls(what, help=help, version=winner.version, operation=winner.info.get("operation"), **context)
+def _conflict(
+    cls: type[ConflictError], winner: Winner, message: str, help: str = _AGAIN, **context: Any
+) -> ConflictError:
+    return cls(message, help=help, version=winner.version, operation=winner.info.get("operation"), **context)
 
 
 def _changes_of_state(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
@@ -161,13 +163,13 @@ def _changes_of_state(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     written = {str(d.get("domain")) for _, d in winner.actions.of("domainMetadata")} - {ROW_TRACKING_DOMAIN}
     both = written if read.domains is None else written & read.domains
     if both:
-        what = f"another commit changed the metadata domain {', '.join(sorted(both))}"
-        yield _conflict(MetadataChangedError, winner, what)
+        message = f"another commit changed the metadata domain {', '.join(sorted(both))}"
+        yield _conflict(MetadataChangedError, winner, message)
     advanced = {str(t.get("appId")) for _, t in winner.actions.of("txn")} & read.app_ids
     if advanced:
-        what = f"another commit advanced the application id {', '.join(sorted(advanced))}"
+        message = f"another commit advanced the application id {', '.join(sorted(advanced))}"
         help = "the other writer has written this batch: do not write it again"
-        yield _conflict(ConcurrentTransactionError, winner, what, help)
+        yield _conflict(ConcurrentTransactionError, winner, message, help)
 
 
 def _only_added(old: Protocol | None, new: Protocol) -> bool:
@@ -193,8 +195,8 @@ def _added(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
         return
     overlap = _in_read_set(read, winner.actions.add)
     if overlap.num_rows:
-        what = f"another commit added {plural(overlap.num_rows, 'file')} that this one would have read"
-        yield _conflict(ConcurrentAppendError, winner, what, files=_some(overlap))
+        message = f"another commit added {plural(overlap.num_rows, 'file')} that this one would have read"
+        yield _conflict(ConcurrentAppendError, winner, message, files=_some(overlap))
 
 
 def _deleted_read(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
@@ -203,24 +205,24 @@ def _deleted_read(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     if not deleted.num_rows and read.files:
         deleted = _among(removes, read.files)
     if deleted.num_rows:
-        what = f"another commit removed {plural(deleted.num_rows, 'file')} that this one read"
-        yield _conflict(ConcurrentDeleteReadError, winner, what, files=_some(deleted))
+        message = f"another commit removed {plural(deleted.num_rows, 'file')} that this one read"
+        yield _conflict(ConcurrentDeleteReadError, winner, message, files=_some(deleted))
 
 
 def _deleted_deleted(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     both = _among(winner.actions.remove, read.removed)
     if both.num_rows:
-        what = f"another commit removed {plural(both.num_rows, 'file')} that this one also removes"
-        yield _conflict(ConcurrentDeleteDeleteError, winner, what, files=_some(both))
+        message = f"another commit removed {plural(both.num_rows, 'file')} that this one also removes"
+        yield _conflict(ConcurrentDeleteDeleteError, winner, message, files=_some(both))
 
 
 def _vacuumed(read: ReadSet, winner: Winner) -> Iterator[ConflictError]:
     if read.revives_from is not None and winner.info.get("operation") == "VACUUM START":
         cutoff = _vacuum_cutoff(winner.info)
         if cutoff is None or read.revives_from <= cutoff + _CLOCKS_MS:
-            what = "a concurrent vacuum may delete files that this commit restores"
+            message = "a concurrent vacuum may delete files that this commit restores"
             help = "wait for the end of the vacuum, then repeat the command"
-            yield _conflict(ConcurrentDeleteReadError, winner, what, help)
+            yield _conflict(ConcurrentDeleteReadError, winner, message, help)
 
 
 def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:

@@ -496,14 +496,14 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
     try:
         there = log.head()
     except TableNotFoundError as e:
-        what, help = "was dropped while this command was using it", "create the table again, then repeat the write"
-        raise _gone(base, what, help) from e
+        event, help = "was dropped while this command was using it", "create the table again, then repeat the write"
+        raise _gone(base, event, help) from e
     if there.metadata.id != base.metadata.id or there.version < base.version:
-        what = (
+        event = (
             "was replaced by another table while this command was using it: expected the table id"
             f" {base.metadata.id}, got {there.metadata.id}"
         )
-        raise _gone(base, what, "read the table again and repeat the write")
+        raise _gone(base, event, "read the table again and repeat the write")
 
 
 def check_untouched(log: DeltaLog, base: Head) -> None:
@@ -527,7 +527,7 @@ def _is_there(log: DeltaLog, file: ObjectMeta) -> bool:
     return there is not None and same_file(there, file)
 
 
-def _gone(base: Head, what: str, help: str) -> MetadataChangedError:
+def _gone(base: Head, event: str, help: str) -> MetadataChangedError:
     return MetadataChangedError(
-        f"the table {what}", help=help, file=base.uri, version=base.version, condition="DELTA_TABLE_ID_MISMATCH"
+        f"the table {event}", help=help, file=base.uri, version=base.version, condition="DELTA_TABLE_ID_MISMATCH"
     )

@@ -74,9 +74,9 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
     if partition_by is None:
         return
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
-        ours, given = (", ".join(columns) or "no column" for columns in (metadata.partition_columns, partition_by))
+        current, given = (", ".join(columns) or "no column" for columns in (metadata.partition_columns, partition_by))
         raise SchemaMismatchError(
-            f"the table is partitioned by {ours}, but the write is partitioned by {given}",
+            f"the table is partitioned by {current}, but the write is partitioned by {given}",
             help="leave partition_by out, or use the table's partition columns",
             file=uri,
             condition="DELTA_METADATA_MISMATCH",

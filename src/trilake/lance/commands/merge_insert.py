@@ -112,7 +112,7 @@ class _Matches:
 
 
 def merge_insert(
-    snapshot: Snapshot, what: MergeInsert, source: pa.Table, *, nulls: NullPolicy = "error", retries: Retries = USUAL
+    snapshot: Snapshot, plan: MergeInsert, source: pa.Table, *, nulls: NullPolicy = "error", retries: Retries = USUAL
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
 
@@ -123,29 +123,29 @@ def merge_insert(
     """
     stats = MergeStats()
 
-    def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
+    def replan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal stats
-        operation, stats = planned(current, what, source, written, nulls=nulls)
+        operation, stats = planned(current, plan, source, written, nulls=nulls)
         return operation
 
-    by_ids = snapshot.names_ids(snapshot.filter(what.delete_if))
-    return replanned_with_files(snapshot, plan, retries, by_ids=by_ids), stats
+    by_ids = snapshot.names_ids(snapshot.filter(plan.delete_if))
+    return replanned_with_files(snapshot, replan, retries, by_ids=by_ids), stats
 
 
 def planned(
-    snapshot: Snapshot, what: MergeInsert, source: pa.Table, written: list[Fragment], *, nulls: NullPolicy = "error"
+    snapshot: Snapshot, plan: MergeInsert, source: pa.Table, written: list[Fragment], *, nulls: NullPolicy = "error"
 ) -> tuple[op.Update, MergeStats]:
     """Write the files of a merge insert, append their fragments to ``written``, and return the operation.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError`` or ``WriteFailedError``.
     """
-    if not (what.update or what.insert):  # only the keys matter
-        source = source.select([i for i, name in enumerate(source.schema.names) if name in what.on])
-    rows = _conformed(snapshot, source, what.on)
+    if not (plan.update or plan.insert):  # only the keys matter
+        source = source.select([i for i, name in enumerate(source.schema.names) if name in plan.on])
+    rows = _conformed(snapshot, source, plan.on)
     partial = {f.name: f.type for f in source.schema if field_problem(f.type, rows.schema.field(f.name).type, "")}
-    by_columns = _rewrites_columns(snapshot, what, rows, partial)
-    matches = _match(snapshot, what, rows, in_place=by_columns)
-    new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
+    by_columns = _rewrites_columns(snapshot, plan, rows, partial)
+    matches = _match(snapshot, plan, rows, in_place=by_columns)
+    new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if plan.insert else np.array([], np.int64)
     changed = np.concatenate([*matches.updates, np.array([], np.int64)])
     addresses = np.concatenate([_NO_IDS, *matches.updated])
     target = Target(snapshot.manifest.schema, snapshot.manifest.storage_version, nulls=nulls)
@@ -153,16 +153,16 @@ def planned(
     done: list[ColumnUpdate] = []
     parts = [_widened(snapshot, rows.take(pa.array(new)))]
     if by_columns:
-        done = _with_new_columns(snapshot, updates.drop_columns(list(what.on)), addresses, written, nulls=nulls)
+        done = _with_new_columns(snapshot, updates.drop_columns(list(plan.on)), addresses, written, nulls=nulls)
         addresses = _NO_IDS
     else:
-        parts.insert(0, _widened(snapshot, updates, addresses, partial if what.update else {}))
+        parts.insert(0, _widened(snapshot, updates, addresses, partial if plan.update else {}))
     batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
     added = write_fragments(snapshot.store, batches, target, WriteOptions(nulls=nulls), snapshot.runtime)
     written.extend(added)
     updated, removed = mark_all(snapshot, matches.deleted)
     updated = (*updated, *(one.fragment for one in done))
-    if what.insert:
+    if plan.insert:
         # A matched source row is not inserted, so a concurrent delete of its match must conflict: list the fragments
         # of all matches.
         changed_ids = {f.id for f in updated} | set(removed)
@@ -179,33 +179,33 @@ def planned(
     return operation, MergeStats(len(new), len(changed), deleted)
 
 
-def _rewrites_columns(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, partial: Collection[str]) -> bool:
+def _rewrites_columns(snapshot: Snapshot, plan: MergeInsert, rows: pa.Table, partial: Collection[str]) -> bool:
     """Whether to write the columns of the source instead of whole rows.
 
     Raises ``OptionError`` if this was requested, but is impossible.
     """
     schema = snapshot.manifest.schema
     problems = {
-        "it does not update matched rows": not what.update,
-        "it inserts rows": what.insert and what.write_mode != "auto",
-        "it deletes rows that the source does not have": what.delete_unmatched,
+        "it does not update matched rows": not plan.update,
+        "it inserts rows": plan.insert and plan.write_mode != "auto",
+        "it deletes rows that the source does not have": plan.delete_unmatched,
         "the source has all columns of the dataset": rows.num_columns == len(snapshot.schema.names),
-        "the source has no columns except the keys": rows.num_columns == len(what.on),
+        "the source has no columns except the keys": rows.num_columns == len(plan.on),
         "the source lacks fields of structs": bool(partial),
         "the source has blobs": any(f.is_blob for f in schema.fields if f.name in rows.schema.names),
         f"the dataset has a column {ROW_ADDRESS!r}": not is_id(snapshot, ROW_ADDRESS),
     }
     problem = next((text for text, found in problems.items() if found), None)
-    if what.write_mode == "rewrite_columns":
+    if plan.write_mode == "rewrite_columns":
         if problem is not None:
             raise OptionError(
                 f"this merge insert cannot rewrite columns: {problem}",
                 help="leave write_mode out, or pass rewrite_rows",
             )
         return True
-    if what.write_mode != "auto" or problem is not None or not what.use_index or len(what.on) > 1:
+    if plan.write_mode != "auto" or problem is not None or not plan.use_index or len(plan.on) > 1:
         return False
-    key = schema.field(what.on[0]).id
+    key = schema.field(plan.on[0]).id
     exact = {BTREE_DETAILS.type_url, BITMAP_DETAILS.type_url}
     return not snapshot.manifest.storage_version.is_legacy and any(
         index.fields == (key,) and index.details is not None and index.details.type_url in exact
@@ -292,38 +292,38 @@ def _widened(
     return pa.table({name: columns[name] for name in snapshot.schema.names})
 
 
-def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, *, in_place: bool) -> _Matches:
-    keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
-    condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
+def _match(snapshot: Snapshot, plan: MergeInsert, rows: pa.Table, *, in_place: bool) -> _Matches:
+    keys = _keys(rows.select(list(plan.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
+    condition = None if plan.delete_if is None else snapshot.filter(plan.delete_if)
     sides = pair_schema(snapshot.schema, rows.schema)
-    update_if = None if what.update_if is None else filter_of(what.update_if, sides)
-    needs = set(what.on)
+    update_if = None if plan.update_if is None else filter_of(plan.update_if, sides)
+    needs = set(plan.on)
     if condition is not None:
         needs |= condition.columns
     if update_if is not None:
         needs |= {name for name in snapshot.schema.names if ("target", name) in update_if.paths}
         needs |= set(snapshot.schema.names) if ("target",) in update_if.paths else set()
     read = [name for name in snapshot.schema.names if name in needs]
-    on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
+    on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(plan.on)))
     matches = _Matches()
     matched_rows: list[Rows] = []
     id_names = [] if condition is None else id_columns(condition, snapshot.schema)
     for targets_table in _targets(snapshot, read, id_names):
         at = pa.array(np.arange(targets_table.num_rows))
-        target_keys = _keys(targets_table.select(list(what.on))).append_column("target_row", at)
+        target_keys = _keys(targets_table.select(list(plan.on))).append_column("target_row", at)
         pairs = query(f"SELECT s.source_row, t.target_row FROM s JOIN t ON {on} ORDER BY 2, 1", s=keys, t=target_keys)
         sources, targets = (pairs.column(i).to_numpy() for i in range(2))
         matched_rows.append(sources)
         target_ids = targets_table.column(ROW_ADDRESS).to_numpy()
         matches.fragments.update(np.unique(split(target_ids[targets])[0]).tolist())
         deleted: list[Rows] = []
-        if len(targets) and what.fail_matched:
+        if len(targets) and plan.fail_matched:
             raise InvalidArgumentError(
                 f"{plural(len(targets), 'row matches', 'rows match')}, but when_matched_fail is set"
             )
-        if what.delete_matched:
+        if plan.delete_matched:
             deleted.append(np.unique(targets))
-        elif what.update and len(targets):
+        elif plan.update and len(targets):
             if update_if is not None:
                 mask = _updatable(update_if, targets_table, rows, sources, targets)
                 sources, targets = sources[mask], targets[mask]
@@ -335,7 +335,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table, *, in_place: b
                 deleted.append(targets)
             matches.updates.append(sources)
             matches.updated.append(target_ids[targets])
-        if what.delete_unmatched:
+        if plan.delete_unmatched:
             deleted.append(_unmatched(condition, targets_table, pairs.column(1).to_numpy()))
         if deleted:
             matches.delete(target_ids[np.unique(np.concatenate(deleted))])

@@ -150,9 +150,9 @@ def plan_index(
         )
     if isinstance(num_partitions, float):
         num_partitions = int(num_partitions)
-    for what, value in (("num_partitions", num_partitions), ("num_sub_vectors", num_sub_vectors)):
+    for argument, value in (("num_partitions", num_partitions), ("num_sub_vectors", num_sub_vectors)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise WrongTypeError(f"{what} must be int, got {type(value)}")
+            raise WrongTypeError(f"{argument} must be int, got {type(value)}")
     if num_partitions < 1:
         raise InvalidArgumentError(f"num_partitions must be positive, got {num_partitions}")
     ivf_pq.check(distance, size, num_sub_vectors)
@@ -204,7 +204,7 @@ def partitions_for(num_rows: int, target_partition_size: int | None) -> int:
     return min(max(num_rows // (target_partition_size or 8192), 1), 4096)
 
 
-def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: bool) -> Snapshot:
+def create_vector_index(snapshot: Snapshot, plan: VectorIndexPlan, *, train: bool) -> Snapshot:
     """Build and commit a planned index, and return the new version.
 
     Without ``train``, and if there are no rows, the index has no files: ``optimize_indices`` trains it.
@@ -214,16 +214,16 @@ def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan, *, train: boo
             "the legacy format does not support untrained vector indices", help="leave out train=False"
         )
 
-    def plan(current: Snapshot) -> op.Operation:
-        what.check(current)
+    def replan(current: Snapshot) -> op.Operation:
+        plan.check(current)
         has_rows = current.count() > 0 or current.manifest.storage_version.is_legacy
         if train and has_rows:
-            return op.CreateIndex((build(current, what),))
-        details = ivf_files.Details(what.metric, what.kind, what.pieces, what.bits)
+            return op.CreateIndex((build(current, plan),))
+        details = ivf_files.Details(plan.metric, plan.kind, plan.pieces, plan.bits)
         uuid = UUID(current.runtime.new_id())
-        return op.CreateIndex((_entry(current, uuid, what.column, what.name, FrozenBitMap(), details),))
+        return op.CreateIndex((_entry(current, uuid, plan.column, plan.name, FrozenBitMap(), details),))
 
-    return replanned(snapshot, plan)
+    return replanned(snapshot, replan)
 
 
 def plan_of_untrained(snapshot: Snapshot, column: str, index: IndexMetadata) -> VectorIndexPlan | None:
@@ -237,51 +237,51 @@ def plan_of_untrained(snapshot: Snapshot, column: str, index: IndexMetadata) -> 
     return plan_index(snapshot, column, kind, index.name, metric, replace=True, num_sub_vectors=pieces, num_bits=bits)
 
 
-def build(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
+def build(snapshot: Snapshot, plan: VectorIndexPlan) -> IndexMetadata:
     """Train and write an index of all rows, and return its manifest entry."""
-    rng = np.random.default_rng(what.seed)
-    vectors = what.checked_sample(sample_part(snapshot, what, sample_ranks(snapshot, what, rng)))
-    model = learned(what, vectors, rng, legacy=snapshot.manifest.storage_version.is_legacy)
-    rows = ivf_pq.by_partition(model, *encoded(snapshot, what.column, model))
-    return write_index(snapshot, what.column, what.name, model, rows)
+    rng = np.random.default_rng(plan.seed)
+    vectors = plan.checked_sample(sample_part(snapshot, plan, sample_ranks(snapshot, plan, rng)))
+    model = learned(plan, vectors, rng, legacy=snapshot.manifest.storage_version.is_legacy)
+    rows = ivf_pq.by_partition(model, *encoded(snapshot, plan.column, model))
+    return write_index(snapshot, plan.column, plan.name, model, rows)
 
 
-def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, legacy: bool) -> AnyModel:
+def learned(plan: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, legacy: bool) -> AnyModel:
     """Train centroids and a codebook or bounds on a sample, unless they are supplied."""
-    centroids, words = what.centroids, what.words
+    centroids, words = plan.centroids, plan.words
     if centroids is None:
-        centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, legacy=legacy)
-    if what.kind != "IVF_PQ":
-        model = ivf_pq.VectorModel(what.metric, centroids, numbers=what.numbers)
-        if what.kind == "IVF_FLAT":
+        centroids = ivf_pq.train_centroids(vectors, plan.partitions, rng, metric=plan.metric, legacy=legacy)
+    if plan.kind != "IVF_PQ":
+        model = ivf_pq.VectorModel(plan.metric, centroids, numbers=plan.numbers)
+        if plan.kind == "IVF_FLAT":
             return model
         numbers = model.prepared(vectors)
         low, high = float(numbers.min()), float(numbers.max())
         return replace(model, bounds=(low, high if high > low else low + 1))
     if words is None:
-        residuals = ivf_pq.sample_residuals(vectors, centroids, what.metric, legacy=legacy)
-        words = ivf_pq.train_words(residuals, what.pieces, rng, bits=what.bits)
-    return ivf_pq.Model(what.metric, centroids, words, legacy, what.numbers)
+        residuals = ivf_pq.sample_residuals(vectors, centroids, plan.metric, legacy=legacy)
+        words = ivf_pq.train_words(residuals, plan.pieces, rng, bits=plan.bits)
+    return ivf_pq.Model(plan.metric, centroids, words, legacy, plan.numbers)
 
 
 def sample_ranks(
-    snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator | None = None
+    snapshot: Snapshot, plan: VectorIndexPlan, rng: np.random.Generator | None = None
 ) -> npt.NDArray[np.int64]:
     """Return the positions of the sample; without ``rng``, they are the same in every process."""
     total = snapshot.count()
     if not total:
         return np.empty(0, np.int64)
-    rng = rng or np.random.default_rng(what.seed)
-    ranks: npt.NDArray[np.int64] = np.sort(rng.choice(total, what.sample_size(total), replace=False))
+    rng = rng or np.random.default_rng(plan.seed)
+    ranks: npt.NDArray[np.int64] = np.sort(rng.choice(total, plan.sample_size(total), replace=False))
     return ranks
 
 
-def sample_part(snapshot: Snapshot, what: VectorIndexPlan, ranks: npt.NDArray[np.int64]) -> Floats:
+def sample_part(snapshot: Snapshot, plan: VectorIndexPlan, ranks: npt.NDArray[np.int64]) -> Floats:
     """Read the vectors at the positions ``ranks``."""
     if not len(ranks):
-        return np.zeros((0, what.size), np.float32)
-    table = snapshot.take(ranks, snapshot.view.schema.project([what.column]))
-    return vectors_and_rows(vector_leaf(one_array(table.column(0))), what.size)[0]
+        return np.zeros((0, plan.size), np.float32)
+    table = snapshot.take(ranks, snapshot.view.schema.project([plan.column]))
+    return vectors_and_rows(vector_leaf(one_array(table.column(0))), plan.size)[0]
 
 
 AnyModel = ivf_pq.Model | ivf_pq.VectorModel

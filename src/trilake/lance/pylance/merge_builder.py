@@ -41,11 +41,11 @@ class MergeInsertBuilder(PublicNames):
                 else "a merge insert needs a key column",
                 help=columns_help(unknown[0] if unknown else "", columns),
             )
-        self._dataset, self._what = dataset, MergeInsert(keys)
+        self._dataset, self._plan = dataset, MergeInsert(keys)
         self._retries = USUAL
 
     def _with(self, **changes: Any) -> Self:
-        self._what = replace(self._what, **changes)
+        self._plan = replace(self._plan, **changes)
         return self
 
     def when_matched_update_all(self, condition: str | None = None) -> Self:
@@ -109,8 +109,8 @@ class MergeInsertBuilder(PublicNames):
 
     def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
         """Run the merge and return the numbers of inserted, updated and deleted rows."""
-        what, source, dataset = self._what.check(), input_rows.table(data_obj, schema), self._dataset
-        done, stats = merge_insert(dataset.snapshot, what, source, nulls=dataset.nulls, retries=self._retries)
+        plan, source, dataset = self._plan.check(), input_rows.table(data_obj, schema), self._dataset
+        done, stats = merge_insert(dataset.snapshot, plan, source, nulls=dataset.nulls, retries=self._retries)
         dataset.moved(done)
         return asdict(stats)
 
@@ -128,11 +128,11 @@ class MergeInsertBuilder(PublicNames):
         return Transaction(dataset.snapshot.version, converted), asdict(stats)
 
     def _planned(self, data_obj: Any, schema: pa.Schema | None, written: list[Fragment]) -> tuple[Update, MergeStats]:
-        what, source = self._what.check(), input_rows.table(data_obj, schema)
+        plan, source = self._plan.check(), input_rows.table(data_obj, schema)
         snapshot = self._dataset.snapshot
         snapshot.manifest.check_writable(snapshot.store.uri)
         with discarded_on_failure(snapshot.store, written):
-            return planned(snapshot, what, source, written, nulls=self._dataset.nulls)
+            return planned(snapshot, plan, source, written, nulls=self._dataset.nulls)
 
     def analyze_plan(self, data_obj: Any, *, schema: pa.Schema | None = None) -> str:
         """Run the merge without a commit, remove the files it wrote, and return its plan with metrics.
@@ -164,24 +164,24 @@ class MergeInsertBuilder(PublicNames):
         schema: schema of the source, by default that of the dataset.
         verbose: has no effect.
         """
-        what, dataset = self._what.check(), self._dataset
+        plan, dataset = self._plan.check(), self._dataset
         matched = (
-            "UpdateAll" if what.update else "Delete" if what.delete_matched else "Fail" if what.fail_matched else ""
+            "UpdateAll" if plan.update else "Delete" if plan.delete_matched else "Fail" if plan.fail_matched else ""
         )
-        if what.update_if is not None:
-            matched = f"UpdateIf({what.update_if})"
-        unmatched = "Delete" if what.delete_if is None else f"DeleteIf({what.delete_if})"
+        if plan.update_if is not None:
+            matched = f"UpdateIf({plan.update_if})"
+        unmatched = "Delete" if plan.delete_if is None else f"DeleteIf({plan.delete_if})"
         steps = [
-            f"on=[{', '.join(what.on)}]",
+            f"on=[{', '.join(plan.on)}]",
             f"when_matched={matched or 'DoNothing'}",
-            f"when_not_matched={'InsertAll' if what.insert else 'DoNothing'}",
-            f"when_not_matched_by_source={unmatched if what.delete_unmatched else 'Keep'}",
+            f"when_not_matched={'InsertAll' if plan.insert else 'DoNothing'}",
+            f"when_not_matched_by_source={unmatched if plan.delete_unmatched else 'Keep'}",
         ]
         names = dataset.snapshot.schema.names if schema is None else schema.names
         return "\n".join(
             [
                 f"MergeInsert: {', '.join(steps)}",
-                f"  HashJoinExec: on=[{', '.join(what.on)}]",
+                f"  HashJoinExec: on=[{', '.join(plan.on)}]",
                 f"    Source: columns={names}",
                 f"    LanceRead: uri={dataset.uri}, num_fragments={len(dataset.snapshot.readers)}",
             ]

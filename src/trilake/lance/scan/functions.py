@@ -55,8 +55,8 @@ def _matches(document: str, path: str) -> str:
         elif "[-" in part:
             values = f"({values})[:0]"
         elif part != "$":
-            path = single_quoted(part)
-            values = f"[json_extract(v, {path}) for v in {values} if json_exists(v, {path})]"
+            quoted = single_quoted(part)
+            values = f"[json_extract(v, {quoted}) for v in {values} if json_exists(v, {quoted})]"
     return values
 
 

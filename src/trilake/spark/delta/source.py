@@ -176,7 +176,7 @@ class _FileReader(api.DataSourceReader):
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         store = open_store(self.path, self.store)
-        for task in cast(Piece, partition).what:
+        for task in cast(Piece, partition).part:
             for batch in read_of(task)(store, task, self.plan):
                 known = set(self.columns) <= set(batch.schema.names)
                 yield as_declared(batch.select(self.columns) if known else batch, self.declared)

@@ -111,7 +111,7 @@ class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
         return [Piece((tasks, batch.plan)) for tasks in pack_files(batch.tasks, task_size)]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        return self.rows_of(*cast(Piece, partition).what)
+        return self.rows_of(*cast(Piece, partition).part)
 
     def rows_of(self, tasks: Sequence[FileTask | ChangeFeedTask], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         """The rows of some files, with the declared columns."""

@@ -382,7 +382,7 @@ class LanceStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
         return [Piece(each) for each in batch]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        fragment, stored = cast(Piece, partition).what  # the columns are those of its version
+        fragment, stored = cast(Piece, partition).part  # the columns are those of its version
         view = View(stored)
         columns = stored_names(view.schema, self.declared.names, self.path)
         plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)

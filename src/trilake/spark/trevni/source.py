@@ -213,7 +213,7 @@ class TrevniStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailabl
         return [Piece(split) for split in self._stream.batch(TrevniOffset.from_json(end))]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in read_split(cast(Piece, partition).what, self.declared):
+        for batch in read_split(cast(Piece, partition).part, self.declared):
             yield as_declared(batch, self.declared)
 
 

@@ -247,8 +247,8 @@ class ParquetFiles:
         rows = pa.Table.from_arrays([*strings, pa.array(np.arange(batch.num_rows))], names=[*keys, "row"])
         grouped = rows.group_by(keys, use_threads=False).aggregate([("row", "list")])
         folders = grouped.select(keys).rename_columns(self.partition_by).to_pylist()
-        for values, rows in zip(folders, grouped["row_list"], strict=True):
-            yield hive_directory(values), batch.take(rows.values).select(self.file_schema.names)
+        for values, numbers in zip(folders, grouped["row_list"], strict=True):
+            yield hive_directory(values), batch.take(numbers.values).select(self.file_schema.names)
 
     def _flush(self, folder: str) -> None:
         batches = pa.Table.from_batches(self.waiting.pop(folder)).to_batches()

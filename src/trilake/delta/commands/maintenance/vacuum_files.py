@@ -146,8 +146,8 @@ def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
     """
     older = pc.less(files["modified_ms"], born_ms)
     # Names that only trilake or writers of change files use.
-    ours = pc.match_substring_regex(files["path"], rf"(^|/){OWN_NAME}$|^_change_data/(.*/)?cdc-[^/]*$")
-    doubtful_files = pc.and_(older, pc.invert(ours))
+    certain = pc.match_substring_regex(files["path"], rf"(^|/){OWN_NAME}$|^_change_data/(.*/)?cdc-[^/]*$")
+    doubtful_files = pc.and_(older, pc.invert(certain))
     for suffix in (row.data_suffix for row in data_file_rows() if row.name != provider):
         doubtful_files = pc.or_(doubtful_files, pc.ends_with(files["path"], suffix))
     return doubtful_files

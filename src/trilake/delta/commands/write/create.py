@@ -218,9 +218,9 @@ def create_table(log: DeltaLog, table: TableDescription, *, mode: CreateMode = "
 def check_same_table(log: DeltaLog, table: TableDescription) -> None:
     """Check that an existing table, which gets a new name, matches its description.  Raises ``SchemaMismatchError``."""
 
-    def differs(condition: str, what: str, help: str, **context: str) -> SchemaMismatchError:
+    def differs(condition: str, message: str, help: str, **context: str) -> SchemaMismatchError:
         condition = f"DELTA_CREATE_TABLE_{condition}"
-        return SchemaMismatchError(what, help=help, file=log.store.uri, condition=condition, **context)
+        return SchemaMismatchError(message, help=help, file=log.store.uri, condition=condition, **context)
 
     head = log.head()
     schema = head.schema
@@ -228,35 +228,37 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
         expected = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
         if sorted(expected) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
             columns = ", ".join(f"{f.name} {f.type}" for f in schema.fields)
-            what = f"the table already exists with different columns: {columns}"
-            raise differs("SCHEME_MISMATCH", what, "leave the columns out, or use these")
+            message = f"the table already exists with different columns: {columns}"
+            raise differs("SCHEME_MISMATCH", message, "leave the columns out, or use these")
         for f in table.schema.fields:
             there = schema.field(f.name)
             if generation_expression(f) != generation_expression(there):
-                what = f"column {there.name} of the existing table is {_generated_as(there)}, not {_generated_as(f)}"
+                message = f"column {there.name} of the existing table is {_generated_as(there)}, not {_generated_as(f)}"
                 help = "leave the columns out, or use those of the table"
-                raise differs("SCHEME_MISMATCH", what, help, column=there.name)
+                raise differs("SCHEME_MISMATCH", message, help, column=there.name)
             comments = [column.metadata.get("comment") for column in (f, there)]
             if comments[0] != comments[1]:
-                what = f"column {there.name} of the existing table has the comment {comments[1]!r}, not {comments[0]!r}"
+                message = (
+                    f"column {there.name} of the existing table has the comment {comments[1]!r}, not {comments[0]!r}"
+                )
                 help = "leave the columns out, and change the comment with ALTER TABLE"
-                raise differs("SCHEME_MISMATCH", what, help, column=there.name)
+                raise differs("SCHEME_MISMATCH", message, help, column=there.name)
         if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
             there_by = ", ".join(head.metadata.partition_columns) or "no column"
-            what = f"the table already exists and is partitioned by {there_by}"
-            raise differs("WITH_DIFFERENT_PARTITIONING", what, "leave columns and PARTITIONED BY out, or use these")
+            message = f"the table already exists and is partitioned by {there_by}"
+            raise differs("WITH_DIFFERENT_PARTITIONING", message, "leave columns and PARTITIONED BY out, or use these")
         clustered = clustering_columns(head)
         if [spelled(schema, c) for c in table.cluster_by] != clustered:
-            what = f"the existing table is clustered by {', '.join(map(format_path, clustered)) or 'no column'}"
-            raise differs("WITH_DIFFERENT_CLUSTERING", what, "leave columns and CLUSTER BY out, or use these")
+            message = f"the existing table is clustered by {', '.join(map(format_path, clustered)) or 'no column'}"
+            raise differs("WITH_DIFFERENT_CLUSTERING", message, "leave columns and CLUSTER BY out, or use these")
     properties = dict(parse_properties(table.properties).values)
     properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
     known = known_properties()
     current = {k: v for k, v in head.metadata.configuration.items() if k not in known or known[k].set_by is None}
     if properties and properties != current:
-        what = f"the table exists with the properties {current}"
+        message = f"the table exists with the properties {current}"
         help = "leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE"
-        raise differs("WITH_DIFFERENT_PROPERTY", what, help)
+        raise differs("WITH_DIFFERENT_PROPERTY", message, help)
 
 
 def _generated_as(f: StructField) -> str:

@@ -125,8 +125,8 @@ def reads_of_table(frames: Iterable[DataFrame], uri: str, version: int) -> Itera
 
         def read() -> ReadSet:
             out = ReadSet()
-            for at, tell in watched:
-                part = tell()
+            for at, read_of in watched:
+                part = read_of()
                 if not part.blind and at is not None and at != version:
                     part = part.beside(ReadSet(elsewhere=(ReadAt(at, part),)))
                 out = out.beside(part)

@@ -60,7 +60,7 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
 class Piece(InputPartition):
     """The part of a table that one task reads; ``None`` if there is nothing to read."""
 
-    what: Any
+    part: Any
 
 
 class RowsReader(DataSourceReader):
@@ -80,12 +80,12 @@ class RowsReader(DataSourceReader):
         """The rows of a part, with the declared columns in their order; names and types may differ."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Piece(what) for what in self.pieces()] or [Piece(None)]
+        return [Piece(part) for part in self.pieces()] or [Piece(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        what = cast(Piece, partition).what
-        if what is not None:
-            for batch in self.rows_of(what):
+        part = cast(Piece, partition).part
+        if part is not None:
+            for batch in self.rows_of(part):
                 yield from short_batches(as_declared(batch.rename_columns(self.declared.names), self.declared))
 
 
