@@ -557,3 +557,15 @@ def test_planning_cost_is_linear_in_tables(
     monkeypatch.setattr(client, "send_command", sent)
     renewed(2)
     assert renewed(12) < 5 * renewed(3)
+
+
+def test_merge_takes_the_columns_of_a_source_with_chars(sql: SparkSession, tmp_path: Path) -> None:
+    """Star clauses failed: in each analysis of the join, the source's columns got other expression IDs."""
+    source, target = (f"delta.`{tmp_path / name}`" for name in ("s", "t"))
+    for table, row in ((source, "(1, 'new', 'b'), (2, 'two', 'c')"), (target, "(1, 'old', 'a')")):
+        sql.sql(f"CREATE TABLE {table} (id INT, s STRING, c CHAR(3)) USING delta")
+        sql.sql(f"INSERT INTO {table} VALUES {row}")
+    for rows in (source, f"(SELECT * FROM {source} WHERE c IN ('b', 'c'))"):
+        sql.sql(f"MERGE INTO {target} t USING {rows} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+                " WHEN NOT MATCHED THEN INSERT *")  # fmt: skip
+        assert sorted(map(tuple, sql.table(target).collect())) == [(1, "new", "b  "), (2, "two", "c  ")]

@@ -102,10 +102,11 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
             fills.append((slot.leaf, _under(spark, slot.leaf.output(), rows.select("*", METADATA))))
             if slot.visible is slot.leaf:
                 continue
-        output = slot.visible.output()
         plan, old = query_execution(rows).analyzed(), query_execution(first).analyzed()
-        is_first = rows is first and bool(output.equals(old.output()))
-        fills.append((slot.visible, plan if is_first else _under(spark, output, rows)))
+        # Only the IDs count: Spark's padding of char columns removes their metadata from the slot.  A projection from
+        # IDs to the same IDs would get others whenever a plan above it is analysed.
+        is_first = rows is first and bool(slot.visible.outputSet().equals(old.outputSet()))
+        fills.append((slot.visible, plan if is_first else _under(spark, slot.visible.output(), rows)))
     return java_of(dataset_of(spark, _exchanged(spark, query_execution(frame).analyzed(), fills)))
 
 
