@@ -51,7 +51,7 @@ def missing(module: str, what: str, extra: str | None = None) -> MissingDependen
     return MissingDependencyError(f"{what} need {package}, which is not installed", help=f"pip install {package}")
 
 
-def load(module: str, what: str, extra: str | None = None) -> Any:
+def load(module: str, what: str) -> Any:
     """Import a module that may need an optional library, or raise :func:`missing` for that library."""
     try:
         return import_module(module)
@@ -61,7 +61,7 @@ def load(module: str, what: str, extra: str | None = None) -> Any:
         name = e.name or module
         if name.startswith("trilake."):
             raise  # a fault of trilake, not a missing library
-        raise missing(name, what, extra) from None
+        raise missing(name, what) from None
 
 
 def need(package: str, what: str) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from trilake.parquet.files import TYPES, Leaf
 from trilake.parquet.thrift import BYTE, DOUBLE, I32, I64, INTEGERS, LIST, STRUCT, TEXT
 
-Places = npt.NDArray[np.int64]
+Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 #: A step costs about as much as reading ten fields one by one: smaller branches are rejected.
@@ -35,25 +35,25 @@ _MOST = 10_000
 class Bounds(NamedTuple):
     """The byte range of a bound in each footer, or ``ABSENT``."""
 
-    start: Places
-    length: Places
+    start: Int64s
+    length: Int64s
 
 
 @dataclass(frozen=True)
 class Chunks:
     """One column of one row group in each footer."""
 
-    codec: Places
-    values: Places
+    codec: Int64s
+    values: Int64s
     #: Uncompressed and compressed bytes.
-    plain_size: Places
-    stored_size: Places
+    plain_size: Int64s
+    stored_size: Int64s
     #: Positions of the first data page and the dictionary; the latter is unchecked or ``ABSENT``.
-    pages: Places
-    dictionary: Places
+    pages: Int64s
+    dictionary: Int64s
     #: Whether there are statistics.
     stated: Flags
-    null_counts: Places
+    null_counts: Int64s
     low: Bounds
     high: Bounds
 
@@ -62,7 +62,7 @@ class Chunks:
 class Groups:
     """One row group of each footer that has it."""
 
-    rows: Places
+    rows: Int64s
     columns: Sequence[Chunks]
 
 
@@ -72,8 +72,8 @@ class FooterTable:
 
     data: bytes
     sound: Flags
-    rows: Places
-    group_counts: Places
+    rows: Int64s
+    group_counts: Int64s
     groups: Sequence[Groups]
     #: The bytes after the row groups: key-value metadata, the writer's name, column orders.
     rests: Sequence[bytes]
@@ -96,7 +96,7 @@ def walk_alike(footers: Sequence[bytes], sizes: Sequence[int], start: int, leave
 
 
 def _checked_group(
-    cursor: _FooterCursor, there: Flags, group: _Fields, leaves: Sequence[Leaf], sizes: Places
+    cursor: _FooterCursor, there: Flags, group: _Fields, leaves: Sequence[Leaf], sizes: Int64s
 ) -> Groups:
     counts, chunks = group.list(1)
     rows = group.number(3)
@@ -112,7 +112,7 @@ def _checked_group(
 
 
 def _checked_chunk(
-    cursor: _FooterCursor, chunk: _Fields, leaf: Leaf, rows: Places, sizes: Places
+    cursor: _FooterCursor, chunk: _Fields, leaf: Leaf, rows: Int64s, sizes: Int64s
 ) -> tuple[Flags, Chunks]:
     described, meta = chunk.struct(3)
     values, plain, compressed_size = meta.number(5), meta.number(6), meta.number(7)
@@ -183,18 +183,18 @@ class _Fields:
         self._count = count
         self._values: dict[int, Any] = {}
 
-    def put(self, field: int, which: Places, value: Places) -> None:
+    def put(self, field: int, which: Int64s, value: Int64s) -> None:
         self.number(field)[which] = value
 
-    def put_bytes(self, field: int, which: Places, start: Places, length: Places) -> None:
+    def put_bytes(self, field: int, which: Int64s, start: Int64s, length: Int64s) -> None:
         bounds = self.bytes(field)
         bounds.start[which] = start
         bounds.length[which] = length
 
-    def number(self, field: int) -> Places:
+    def number(self, field: int) -> Int64s:
         if field not in self._values:
             self._values[field] = np.full(self._count, ABSENT)
-        values: Places = self._values[field]
+        values: Int64s = self._values[field]
         return values
 
     def bytes(self, field: int) -> Bounds:
@@ -209,11 +209,11 @@ class _Fields:
         struct: tuple[Flags, _Fields] = self._values[field]
         return struct
 
-    def list(self, field: int) -> tuple[Places, list[_Fields]]:
+    def list(self, field: int) -> tuple[Int64s, list[_Fields]]:
         """The number of elements, and the fields of each."""
         if field not in self._values:
             self._values[field] = (np.full(self._count, ABSENT), [])
-        elements: tuple[Places, list[_Fields]] = self._values[field]
+        elements: tuple[Int64s, list[_Fields]] = self._values[field]
         return elements
 
 
@@ -241,7 +241,7 @@ class _FooterCursor:
         return same
 
     def struct(
-        self, which: Places, requested: Mapping[int, Any], out: _Fields, *, last: int = 0, until: int = 0
+        self, which: Int64s, requested: Mapping[int, Any], out: _Fields, *, last: int = 0, until: int = 0
     ) -> None:
         while len(which := which[self.sound[which]]):
             heads = self.buffer.take(self.at[which], mode="clip")
@@ -258,7 +258,7 @@ class _FooterCursor:
             if last in (0, until):
                 return
 
-    def _field(self, which: Places, head: int, requested: Mapping[int, Any], out: _Fields, last: int) -> int:
+    def _field(self, which: Int64s, head: int, requested: Mapping[int, Any], out: _Fields, last: int) -> int:
         """Read one field; return its number, or 0 at the end of the struct."""
         self.at[which] += 1
         if head == 0:
@@ -286,7 +286,7 @@ class _FooterCursor:
             self.sound[which] = False
         return last
 
-    def _leaf(self, which: Places, kind: int, field: int, requested: str, out: _Fields) -> None:
+    def _leaf(self, which: Int64s, kind: int, field: int, requested: str, out: _Fields) -> None:
         expected, inner = _TYPES_OF[requested]
         if kind != expected:
             self.sound[which] = False
@@ -314,7 +314,7 @@ class _FooterCursor:
                 out.put(field, which, counts)
 
     def _elements(
-        self, which: Places, kind: int, requested: Mapping[int, Any], out: tuple[Places, list[_Fields]]
+        self, which: Int64s, kind: int, requested: Mapping[int, Any], out: tuple[Int64s, list[_Fields]]
     ) -> None:
         kinds, counts = self._list(which) if kind == LIST else (np.zeros_like(which), np.zeros_like(which))
         rejected = (kinds != STRUCT) | (counts > _MOST)
@@ -331,7 +331,7 @@ class _FooterCursor:
                 out[1].append(_Fields(len(self.at)))
             self.struct(some, requested, out[1][number])
 
-    def _skip(self, which: Places, kind: int) -> None:
+    def _skip(self, which: Int64s, kind: int) -> None:
         if kind in INTEGERS:
             self._varint(which)
         elif kind == TEXT:
@@ -341,7 +341,7 @@ class _FooterCursor:
         else:
             self.sound[which] = False
 
-    def _list(self, which: Places) -> tuple[Places, Places]:
+    def _list(self, which: Int64s) -> tuple[Int64s, Int64s]:
         """The element type and length of a list."""
         heads = self.buffer.take(self.at[which], mode="clip").astype(np.int64)
         self.at[which] += 1
@@ -355,7 +355,7 @@ class _FooterCursor:
             counts[wrong] = 0
         return heads & 0x0F, counts
 
-    def _varint(self, which: Places) -> Places:
+    def _varint(self, which: Int64s) -> Int64s:
         """Read a number of up to 56 bits; reject footers with longer ones."""
         words = self._windows[np.minimum(self.at[which], self._last)].view(np.uint64)[:, 0]
         ends = ~words & _HIGH
@@ -369,10 +369,10 @@ class _FooterCursor:
         bits = (bits & _TWENTY_EIGHT) | (bits & ~_TWENTY_EIGHT) >> np.uint64(4)
         # frexp gives the exponent of a power of two: eight per byte.
         self.at[which] += np.frexp(lowest.astype(np.float64))[1] // 8
-        numbers: Places = bits.astype(np.int64)
+        numbers: Int64s = bits.astype(np.int64)
         return numbers
 
-    def _advance(self, which: Places, length: Places) -> None:
+    def _advance(self, which: Int64s, length: Int64s) -> None:
         inside = length <= self.end[which] - self.at[which]
         if not inside.all():
             self.sound[which[~inside]] = False

@@ -31,7 +31,7 @@ from trilake.parquet.files import (
     leaves_of,
     open_parquet,
 )
-from trilake.parquet.footer_walk import Flags, FooterTable, Groups, Places, names_of, walk_alike
+from trilake.parquet.footer_walk import Flags, FooterTable, Groups, Int64s, names_of, walk_alike
 from trilake.parquet.thrift import unsigned
 
 #: For fewer files, reading them one by one is as fast.
@@ -56,7 +56,7 @@ class Run(NamedTuple):
     #: Uncompressed bytes of the values.
     plain_size: int = 0
     #: Rows of each file.
-    counts: Places | None = None
+    counts: Int64s | None = None
 
 
 def merge_files(files: Sequence[pa.Buffer]) -> Iterator[Run]:
@@ -126,7 +126,7 @@ def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
     return leaves if leaves and supported else None
 
 
-def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
+def _inside(rows: Int64s, group: Groups, ends: Int64s) -> Flags:
     sound: Flags = rows == group.rows
     for column in group.columns:
         pages, dictionary = column.pages, column.dictionary
@@ -146,7 +146,7 @@ class _Shape:
         self.schema, self.rest, self.walked = schema, rest, walked
         self.template = _Template(leaves)
 
-    def merged(self, start: int, files: Sequence[pa.Buffer], places: Places) -> Run:
+    def merged(self, start: int, files: Sequence[pa.Buffer], places: Int64s) -> Run:
         sizes = np.fromiter((f.size for f in files), np.int64, len(files))
         group = self.walked.groups[0]
         rows = int(group.rows[places].sum())
@@ -192,7 +192,7 @@ class _Template:
         self._bytes += head + bytes(_DIGITS)
         return len(self._bytes) - _DIGITS
 
-    def filled(self, group: Groups, which: Places, bases: Places) -> bytes:
+    def filled(self, group: Groups, which: Int64s, bases: Int64s) -> bytes:
         """The row groups of files whose bytes start at ``bases``."""
         out = np.tile(np.frombuffer(bytes(self._bytes), np.uint8), (len(which), 1))
         total = np.zeros(len(which), np.int64)
@@ -219,6 +219,6 @@ _SHIFTS = np.arange(_DIGITS, dtype=np.int64) * 7
 _MORE = np.array([0x80] * (_DIGITS - 1) + [0], np.int64)
 
 
-def _put(out: npt.NDArray[np.uint8], place: int, values: Places) -> None:
+def _put(out: npt.NDArray[np.uint8], place: int, values: Int64s) -> None:
     """Write a number per row group, padded to a fixed number of varint bytes."""
     out[:, place : place + _DIGITS] = (values[:, None] * 2 >> _SHIFTS & 0x7F) | _MORE

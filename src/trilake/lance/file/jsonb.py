@@ -34,12 +34,12 @@ def encode(array: pa.Array) -> pa.Array:
     return pa.array([None if value is None else _encoded(value) for value in array.to_pylist()], pa.large_binary())
 
 
-def decode(array: pa.Array, file: str = "") -> pa.Array:
+def decode(array: pa.Array) -> pa.Array:
     """Decode JSONB to JSON strings.  Raises ``CorruptFileError``."""
     try:
         strings = [None if value is None else _decoded(value) for value in array.to_pylist()]
     except (struct.error, ValueError, IndexError, RecursionError) as e:
-        raise CorruptFileError(f"a value is not valid JSONB: {e}", file=file or None) from e
+        raise CorruptFileError(f"a value is not valid JSONB: {e}") from e
     return pa.array(strings, pa.string())
 
 

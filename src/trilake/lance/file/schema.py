@@ -48,7 +48,7 @@ BLOB, PACKED = b"lance-encoding:blob", b"lance-encoding:packed"
 BLOB_V2 = b"lance.blob.v2"
 
 
-class DictionaryPlace(NamedTuple):
+class DictionaryLocation(NamedTuple):
     """The position of a dictionary's values in the file that stores them, and their number."""
 
     offset: int
@@ -75,7 +75,7 @@ class Field:
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
     children: tuple[Field, ...] = ()
     encoding: Encoding = Encoding.NONE
-    dictionary: DictionaryPlace | None = field(default=None, compare=False)
+    dictionary: DictionaryLocation | None = field(default=None, compare=False)
     primary_key: tuple[bool, int] = (False, 0)
     as_bytes: bool = False
 
@@ -268,7 +268,7 @@ class LanceSchema:
             raise UnsupportedProtocolError(e.message, help=e.help, **{"file": file, **e.context}) from None
         return cls(top, {key.encode(): value for key, value in (metadata or {}).items()})
 
-    def to_proto(self, dictionaries: Mapping[int, DictionaryPlace] | None = None) -> list[format_pb2.Field]:
+    def to_proto(self, dictionaries: Mapping[int, DictionaryLocation] | None = None) -> list[format_pb2.Field]:
         """Serialize all fields, depth first; ``dictionaries`` are the positions of values in the file."""
         places = dictionaries or {}
         return [_to_proto(each, places.get(each.id)) for each in self.walk()]
@@ -606,7 +606,7 @@ def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, .
         metadata[EXTENSION_NAME] = message.extension_name.encode()
     dictionary = None
     if message.HasField("dictionary"):
-        dictionary = DictionaryPlace(message.dictionary.offset, message.dictionary.length)
+        dictionary = DictionaryLocation(message.dictionary.offset, message.dictionary.length)
     return Field(
         message.name,
         message.id,
@@ -621,7 +621,7 @@ def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, .
     )
 
 
-def _to_proto(each: Field, place: DictionaryPlace | None) -> format_pb2.Field:
+def _to_proto(each: Field, place: DictionaryLocation | None) -> format_pb2.Field:
     message = format_pb2.Field(
         name=each.name,
         id=each.id,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.lance.file import types
-from trilake.lance.file.schema import DictionaryPlace, Field, LanceSchema
+from trilake.lance.file.schema import DictionaryLocation, Field, LanceSchema
 from trilake.lance.file.sources import MappedSource, Source
 from trilake.lance.v1.decode import Decoder
 from trilake.lance.v1.encode import encode_flat
@@ -52,7 +52,7 @@ def value_field(field: Field) -> Field:
     return Field(field.name, field.id, field.parent_id, name, nullable=False)
 
 
-def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearray, dict[int, DictionaryPlace]]:
+def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearray, dict[int, DictionaryLocation]]:
     """Encode a schema's dictionaries, to be written at ``position``; return them and their positions by field id."""
     out = bytearray()
     places = {}
@@ -60,7 +60,7 @@ def encode_dictionaries(schema: LanceSchema, position: int = 0) -> tuple[bytearr
         values = schema.dictionaries.get(field.id)
         if field.is_dictionary and values is not None:
             parts, offset = encode_flat(value_field(field), values, position + len(out))
-            places[field.id] = DictionaryPlace(offset, len(values))
+            places[field.id] = DictionaryLocation(offset, len(values))
             for part in parts:
                 out += part
     return out, places

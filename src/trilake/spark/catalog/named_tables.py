@@ -254,7 +254,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
             help="drop that name, or choose another",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
-    if not same_place(entry.location, location):
+    if not same_location(entry.location, location):
         raise TableExistsError(
             f"the table at {location} was written, but the name {name} now refers to another table",
             help="drop that name, or choose another",
@@ -293,7 +293,7 @@ def refresh_entry(
         make_entry(spark, parts, contents, path=location, provider=format, managed=True)
 
 
-def same_place(a: str, b: str) -> bool:
+def same_location(a: str, b: str) -> bool:
     """Whether two locations are the same."""
     return open_store(a).uri == open_store(b).uri
 

@@ -31,7 +31,7 @@ from trilake.spark.catalog.named_tables import (
     find_table,
     new_name,
     refresh_name,
-    same_place,
+    same_location,
     table_at,
 )
 from trilake.spark.delta.settings import default_properties, session_log
@@ -276,7 +276,7 @@ class DeltaTableBuilder(PublicNames, Generic[Opened]):
                 help="call tableName or location",
                 condition="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION",
             )
-        differs = existing is not None and self._location is not None and not same_place(existing, self._location)
+        differs = existing is not None and self._location is not None and not same_location(existing, self._location)
         if differs and self._name is not None and table_at(self._name) is not None:
             raise InvalidArgumentError(
                 f"the table's name refers to {existing}, but its location is {self._location}",

@@ -30,7 +30,7 @@ from trilake.trevni.blocks.layout import ColumnDescriptor, Header, ValueType
 from trilake.trevni.nesting.arrow_forms import bare, plain_type
 from trilake.trevni.nesting.arrow_types import from_values, value_type
 
-Places = np.ndarray[Any, np.dtype[np.int64]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Key of file metadata: the Arrow schema of the rows as an IPC message, unless it is that of :func:`plain_nodes`.
 SCHEMA = "arrow.schema"
@@ -184,17 +184,17 @@ class Assembler:
         label = None if column is None else self._columns[column].label
         return CorruptFileError(message, file=self._file, column=label)
 
-    def array(self, node: Node, slots: int, places: Places | None = None) -> pa.Array:
+    def array(self, node: Node, slots: int, indices: Indices | None = None) -> pa.Array:
         """Build an array from the ``slots`` values of a node, in the plain form of its field's type.
 
-        ``places`` has the index of a value for each element, or -1 for null; by default all values in order.
+        ``indices`` has the index of a value for each element, or -1 for null; by default all values in order.
         """
         try:
-            return self._plain(node, slots, places)
+            return self._plain(node, slots, indices)
         except (pa.ArrowException, ValueError, OverflowError) as e:
             raise self._fail(node.column, f"values do not match the type {node.field.type}: {e}") from e
 
-    def _plain(self, node: Node, slots: int, places: Places | None) -> pa.Array:
+    def _plain(self, node: Node, slots: int, indices: Indices | None) -> pa.Array:
         type_ = plain_type(node.field.type)
         match node.kind:
             case "leaf":
@@ -204,18 +204,18 @@ class Assembler:
                     message = f"the column has {len(values)} values, but its parent has {slots} elements"
                     raise self._fail(node.column, message)
                 values = from_values(values, type_)
-                return values if places is None else values.take(pa.array(places, mask=places < 0))
+                return values if indices is None else values.take(pa.array(indices, mask=indices < 0))
             case "struct":
-                return self._struct(node, type_, slots, places)
+                return self._struct(node, type_, slots, indices)
             case "optional":
                 there = self._lengths(node, slots)
                 inside = np.where(there == 0, -1, np.cumsum(there, dtype=np.int64) - 1)
-                return self._plain(node.nodes[0], int(there.sum()), _through(places, inside))
+                return self._plain(node.nodes[0], int(there.sum()), _through(indices, inside))
             case "masked":
                 there = self._lengths(node, slots)
-                return self._plain(node.nodes[0], slots, _through(places, np.where(there == 0, -1, np.arange(slots))))
+                return self._plain(node.nodes[0], slots, _through(indices, np.where(there == 0, -1, np.arange(slots))))
             case _:
-                return self._list(node, type_, slots, places)
+                return self._list(node, type_, slots, indices)
 
     def _lengths(self, node: Node, slots: int) -> Int32s:
         assert node.column is not None
@@ -227,29 +227,29 @@ class Assembler:
             raise self._fail(node.column, f"expected lengths of 0 and 1, got {lengths.max()}")
         return lengths
 
-    def _struct(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
-        count = slots if places is None else len(places)
-        mask = None if places is None else pa.array(places < 0)
+    def _struct(self, node: Node, type_: pa.DataType, slots: int, indices: Indices | None) -> pa.Array:
+        count = slots if indices is None else len(indices)
+        mask = None if indices is None else pa.array(indices < 0)
         if not node.nodes:
             bits = None if mask is None else pc.invert(mask).buffers()[1]
             return pa.Array.from_buffers(type_, count, [bits])
-        arrays = [self.array(inner, slots, places) for inner in node.nodes]
+        arrays = [self.array(inner, slots, indices) for inner in node.nodes]
         fields = [type_.field(i) for i in range(type_.num_fields)]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
-    def _list(self, node: Node, type_: pa.DataType, slots: int, places: Places | None) -> pa.Array:
+    def _list(self, node: Node, type_: pa.DataType, slots: int, indices: Indices | None) -> pa.Array:
         lengths = self._lengths(node, slots)
         total = int(lengths.sum(dtype=np.int64))
         wide = pa.types.is_large_list(type_)
         if total > 0x7FFFFFFF and not wide:
             raise self._fail(node.column, f"{total} elements are too many for one {type_}; read fewer rows at a time")
-        mask = None if places is None else pa.array(places < 0)
+        mask = None if indices is None else pa.array(indices < 0)
         if pa.types.is_fixed_size_list(type_):
-            return self._fixed_list(node, type_, lengths, places, mask)
-        # Null lists have no elements, so ``places`` does not change the elements.
+            return self._fixed_list(node, type_, lengths, indices, mask)
+        # Null lists have no elements, so ``indices`` does not change the elements.
         element = self.array(node.nodes[0], total)
-        if places is not None:
-            lengths = np.where(places < 0, 0, lengths[places]) if slots else np.zeros(len(places), np.int32)
+        if indices is not None:
+            lengths = np.where(indices < 0, 0, lengths[indices]) if slots else np.zeros(len(indices), np.int32)
         offsets = np.zeros(len(lengths) + 1, np.int64 if wide else np.int32)
         np.cumsum(lengths, out=offsets[1:])
         if pa.types.is_map(type_):
@@ -258,27 +258,27 @@ class Assembler:
         return kind.from_arrays(pa.array(offsets), element, type=type_, mask=mask)
 
     def _fixed_list(
-        self, node: Node, type_: pa.DataType, lengths: Int32s, places: Places | None, mask: pa.Array | None
+        self, node: Node, type_: pa.DataType, lengths: Int32s, indices: Indices | None, mask: pa.Array | None
     ) -> pa.Array:
         size = type_.list_size
         if lengths.size and (lengths != size).any():
             raise self._fail(node.column, f"a list does not have {size} elements")
         inside = None
-        if places is not None:
+        if indices is not None:
             # A null fixed-size list also has elements, which are null.
-            self._budget.spend(int((places < 0).sum()) * size, 0, BlockLocation(self._file, node.field.name))
+            self._budget.spend(int((indices < 0).sum()) * size, 0, BlockLocation(self._file, node.field.name))
             steps = np.arange(size)
-            inside = np.where(places[:, None] < 0, -1, places[:, None] * size + steps).reshape(-1)
+            inside = np.where(indices[:, None] < 0, -1, indices[:, None] * size + steps).reshape(-1)
         element = self.array(node.nodes[0], len(lengths) * size, inside)
         if size == 0:
             bits = None if mask is None else pc.invert(mask).buffers()[1]
-            count = len(lengths) if places is None else len(places)
+            count = len(lengths) if indices is None else len(indices)
             return pa.Array.from_buffers(type_, count, [bits], children=[element])
         return pa.FixedSizeListArray.from_arrays(element, type=type_, mask=mask)
 
 
-def _through(places: Places | None, inside: Places) -> Places:
-    if places is None:
+def _through(indices: Indices | None, inside: Indices) -> Indices:
+    if indices is None:
         return inside
     # The children of a null are null; as an index, -1 would select the last value.
-    return np.where(places < 0, -1, inside[places]) if len(inside) else np.full(len(places), -1)
+    return np.where(indices < 0, -1, inside[indices]) if len(inside) else np.full(len(indices), -1)

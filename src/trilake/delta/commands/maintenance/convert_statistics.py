@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_columns
 from trilake.parquet.files import notes_behind_groups
-from trilake.parquet.footer_walk import ABSENT, Flags, FooterTable, Places
+from trilake.parquet.footer_walk import ABSENT, Flags, FooterTable, Int64s
 
 #: Writers with wrong bounds of strings and INT96.  Arrow knows which versions are affected, so it reads the later ones,
 #: too.
@@ -111,14 +111,14 @@ def _tree(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> dict[str, 
     return tree
 
 
-def _stated(walked: FooterTable, which: Places, column: _Column, rejected: set[int]) -> _ColumnStatistics:
+def _stated(walked: FooterTable, which: Int64s, column: _Column, rejected: set[int]) -> _ColumnStatistics:
     """Statistics of a column in some footers; adds the indexes of footers that only Arrow can read to ``rejected``."""
     none: list[Any] = [None] * len(which)
     counts = walked.group_counts[which]
     has_bounds = nulls_known = complete = np.ones(len(which), np.bool_)
     bounded = ~has_bounds
     nulls = np.zeros(len(which), np.int64)
-    places: list[_Places] = []
+    places: list[_BoundRanges] = []
     for number, group in enumerate(walked.groups[: counts.max(initial=0)]):
         there = counts > number
         chunk = group.columns[column.index]
@@ -148,7 +148,7 @@ def _stated(walked: FooterTable, which: Places, column: _Column, rejected: set[i
 
 
 #: Per row group of some footers: whether there are values, and start and length of the lower and the upper bound.
-_Places = tuple[Flags, Places, Places, Places, Places]
+_BoundRanges = tuple[Flags, Int64s, Int64s, Int64s, Int64s]
 
 
 def _bounds(data: bytes, groups: Sequence[Sequence[int]], column: _Column) -> tuple[Any, Any]:
