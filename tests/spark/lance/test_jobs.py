@@ -19,7 +19,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.lance.commands.merge_insert import MergeInsert
 from trilake.lance.file.errors import IndexExistsError
 from trilake.spark.lance import index_jobs as lance_index_jobs
-from trilake.spark.lance import ml_vectors
+from trilake.spark.lance import jobs, ml_vectors
 from trilake.spark.lance.merge_job import merge_insert
 
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "n": pa.array(range(100), pa.int64()), "s": ["old"] * 100})
@@ -41,6 +41,29 @@ def uri(tmp_path: Path) -> str:
 def source(session: SparkSession, first: int, last: int) -> DataFrame:
     # Nondeterministic: a merge must compute it once.
     return session.range(first, last).selectExpr("'new' AS s", "id", "id * 10 AS n")
+
+
+def test_a_task_reads_and_changes_many_small_fragments(session: SparkSession, tmp_path: Path) -> None:
+    """A task per fragment took a minute for 500 fragments of ten rows."""
+    where = str(tmp_path / "t")
+    lance.write_dataset(ROWS.slice(0, 60), where, max_rows_per_file=1)
+    df = session.read.format("lance").load(where)
+    assert df.rdd.getNumPartitions() == 9
+    assert [row.id for row in df.collect()] == list(range(60))
+    tracker = session.sparkContext.statusTracker()
+    session.sparkContext.setJobGroup("small fragments", "")
+    try:
+        assert jobs.delete(session, where, "id % 2 = 0").count() == 30
+        assert jobs.update(session, where, {"s": "'new'"}, "id % 4 = 1").num_rows_updated == 15
+    finally:
+        session.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    stages = [tracker.getJobInfo(job).stageIds for job in tracker.getJobIdsForGroup("small fragments")]  # type: ignore[union-attr]
+    tasks = [tracker.getStageInfo(stage).numTasks for some in stages for stage in some]  # type: ignore[union-attr]
+    assert tasks
+    assert max(tasks) <= 10
+    rows = lance.dataset(where).to_table(["id", "s"]).to_pylist()
+    assert sorted(r["id"] for r in rows) == list(range(1, 60, 2))
+    assert {r["id"] for r in rows if r["s"] == "new"} == set(range(1, 60, 4))
 
 
 @pytest.mark.parametrize(

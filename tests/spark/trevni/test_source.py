@@ -111,6 +111,14 @@ def test_partition_is_a_file_or_a_row_range(folder: Path) -> None:
     assert rows["n"].to_pylist() == list(range(200))
 
 
+def test_a_task_reads_many_small_files(session: SparkSession, tmp_path: Path) -> None:
+    for i in range(60):
+        trevni.write(pa.table({"n": [i]}), tmp_path / f"{i:02d}.trv")
+    df = session.read.format("trevni").load(str(tmp_path))
+    assert df.rdd.getNumPartitions() == 9
+    assert sorted(row.n for row in df.collect()) == list(range(60))
+
+
 def test_filter_option_selects_rows_partitions_and_blocks(folder: Path) -> None:
     partitions, rows = read_partitions(folder, "s string", filter="n >= 150 and p = 'b'")
     assert len(partitions) == 1

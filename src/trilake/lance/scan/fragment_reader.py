@@ -314,11 +314,16 @@ class FragmentReader:
             return (self.first_rank() + offsets - deleted).astype(np.uint64)
         return self.created[offsets] if name == CREATED_AT else self.updated[offsets]
 
+    @property
+    def has_statistics(self) -> bool:
+        """Whether a file may have statistics, which only the legacy format has."""
+        return any(file.storage_version.is_legacy for file in self.fragment.files)
+
     def statistics(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
         """The statistics of each row group in the files, by column path; see :meth:`DataFileReader.column_stats`."""
         if self._statistics is None:
             statistics: dict[Path, ColumnStats] = {}
-            for entry in self.fragment.files:
+            for entry in self.fragment.files if self.has_statistics else ():
                 file = self.file(entry)
                 if np.array_equal(file.batch_offsets, self.batch_offsets):
                     statistics |= file.column_stats(mask_ids)

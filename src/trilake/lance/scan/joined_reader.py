@@ -6,7 +6,7 @@ saves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 
@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
-from trilake.expr import ColumnStats
-from trilake.expr.terms.datatypes import Path
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader, Ids, Rows
@@ -93,9 +91,6 @@ class JoinedReader(FragmentReader):
             parts = [values(r, np.arange(r.fragment.physical_rows, dtype=np.int64)) for r in self._readers]
             self._row_metadata[name] = np.concatenate(parts)
         return self._row_metadata[name]
-
-    def statistics(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
-        return {}
 
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None

@@ -144,7 +144,7 @@ def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list
     rows = reader.physical_rows
     if not rows:
         return []
-    offsets = reader.batch_offsets
+    offsets = reader.batch_offsets if reader.has_statistics else np.array([0, rows])
     groups = len(offsets) - 1
 
     def column(path: tuple[str, ...]) -> ColumnStats | None:

@@ -1,4 +1,4 @@
-"""Changes to a Lance dataset as Spark jobs: one task per fragment or run of fragments, and one commit.
+"""Changes to a Lance dataset as Spark jobs: a task for adjacent fragments, and one commit.
 
 Tasks write data and deletion files that no version references; the driver commits them.  A change that conflicts with
 another writer is planned again on the newest version, as without Spark.
@@ -25,16 +25,18 @@ from trilake.lance.commands.compaction import (
     plan_compaction,
     rewrite,
 )
-from trilake.lance.commands.delete import mark
+from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.replan import replanned_with_files
-from trilake.lance.scan.fragment_reader import split
+from trilake.lance.scan.fragment_reader import runs
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
+from trilake.spark.lance.source import fragment_bytes
 from trilake.spark.session.job_errors import failing_as, job_error_of
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import session_store
+from trilake.spark.session.sources.rows_source import adjacent_files
 from trilake.storage import open_store
 
 T = TypeVar("T")
@@ -81,19 +83,18 @@ class DatasetVersion:
 
 
 @dataclass(frozen=True)
-class ChangedFragment:
-    """What a task changed in a fragment: how many rows, what remains of it (``None`` if nothing), and new fragments."""
+class ChangedFragments:
+    """What tasks changed: how many rows, what remains of fragments, the IDs of those of which nothing remains, and new
+    fragments."""
 
-    id: int
-    rows: int
-    left: Fragment | None
+    rows: int = 0
+    remaining: tuple[Fragment, ...] = ()
+    removed: tuple[int, ...] = ()
     new: tuple[Fragment, ...] = ()
 
-
-def left_of(changes: Sequence[ChangedFragment]) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
-    """The remaining fragments, and the IDs of fragments of which nothing remains."""
-    remaining = tuple(c.left for c in changes if c.left is not None)
-    return remaining, tuple(c.id for c in changes if c.left is None)
+    def __add__(self, other: ChangedFragments) -> ChangedFragments:
+        remaining, removed = self.remaining + other.remaining, self.removed + other.removed
+        return ChangedFragments(self.rows + other.rows, remaining, removed, self.new + other.new)
 
 
 def compact(
@@ -134,7 +135,7 @@ def compact(
 def delete(
     spark: SparkSession, uri: str, predicate: str, *, storage_options: Mapping[str, str] | None = None
 ) -> Snapshot:
-    """Delete the rows for which ``predicate`` is true, one task per fragment; returns the new version.
+    """Delete the rows for which ``predicate`` is true, a task for some fragments; returns the new version.
 
     Parameters
     ----------
@@ -162,7 +163,7 @@ def update(
     options: WriteOptions | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> updating.UpdateResult:
-    """Set columns to SQL expressions where a condition is true, one task per fragment.
+    """Set columns to SQL expressions where a condition is true, a task for some fragments.
 
     Parameters
     ----------
@@ -202,37 +203,34 @@ def _change_rows(
             updating.bind(current.schema, updates)
         dataset = DatasetVersion.of(current)
 
-        def job(fragment: int) -> ChangedFragment:
-            return _change_fragment(dataset.open(), fragment, where, updates, options)
+        def job(ids: list[int]) -> ChangedFragments:
+            return _change_fragments(dataset.open(), ids, where, updates, options)
 
-        touched = [c for c in run_tasks(spark, [f.id for f in current.manifest.fragments], job) if c.rows]
-        count = sum(c.rows for c in touched)
-        changed_fragments, removed_ids = left_of(touched)
-        new_fragments.extend(fragment for c in touched for fragment in c.new)
+        groups = adjacent_files(current.manifest.fragments, fragment_bytes)
+        done = sum(run_tasks(spark, [[f.id for f in group] for group in groups], job), ChangedFragments())
+        count = done.rows
+        new_fragments.extend(done.new)
         if updates is None:
-            return op.Delete(changed_fragments, removed_ids, str(where))
-        return op.Update(removed_ids, changed_fragments, tuple(new_fragments))
+            return op.Delete(done.remaining, done.removed, str(where))
+        return op.Update(done.removed, done.remaining, done.new)
 
     changed = replanned_with_files(start, plan, by_ids=start.names_ids(start.filter(where)))
     return changed, count
 
 
-def _change_fragment(
-    snapshot: Snapshot, id: int, where: str | None, updates: dict[str, str] | None, options: WriteOptions
-) -> ChangedFragment:
-    """Mark the matching rows of one fragment as deleted, and write their new versions for an update."""
-    reader = snapshot.by_id[id]
+def _change_fragments(
+    snapshot: Snapshot, ids: list[int], where: str | None, updates: dict[str, str] | None, options: WriteOptions
+) -> ChangedFragments:
+    """Mark the matching rows of some fragments as deleted, and write their new versions for an update."""
+    readers = [snapshot.by_id[id] for id in ids]
     new: list[Fragment] = []
     if updates is None:
-        places = [snapshot.matching(snapshot.filter(where), [reader])]
+        places = [snapshot.matching(snapshot.filter(where), readers)]
     else:
         places = [np.empty(0, np.uint64)]
         manifest = snapshot.manifest
         target = Target(manifest.schema, manifest.storage_version, nulls=options.nulls)
-        changed = updating.changed_rows(snapshot, updates, where, places, [reader])
+        changed = updating.changed_rows(snapshot, updates, where, places, readers)
         new = write_fragments(snapshot.store, changed, target, options, snapshot.runtime)
-    _, rows = split(np.concatenate(places))
-    rest: Fragment | None = reader.fragment
-    if len(rows):
-        rest = mark(snapshot, reader, rows)
-    return ChangedFragment(id, len(rows), rest, tuple(new))
+    addresses = np.concatenate(places)
+    return ChangedFragments(len(addresses), *mark_all(snapshot, dict(runs(addresses))), tuple(new))

@@ -18,16 +18,16 @@ from trilake.common.text import plural, quote_name, quote_parts
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import parse_filter
-from trilake.lance.commands.delete import mark
+from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, MergeStats, pair_schema
 from trilake.lance.commands.replan import replanned_with_files
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, runs
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
-from trilake.spark.lance.jobs import ChangedFragment, DatasetVersion, failed_job, left_of
+from trilake.spark.lance.jobs import ChangedFragments, DatasetVersion, failed_job
 from trilake.spark.lance.source import TrilakeLanceDataSource
 from trilake.spark.session.runner import row_outcomes
 from trilake.spark.session.settings import session_options
@@ -167,7 +167,7 @@ def _mark_rows(
             raise InvalidArgumentError(f"{plural(count, 'row matches', 'rows match')}, but when_matched_fail is set")
     dataset, must_differ = DatasetVersion.of(snapshot), clauses.update
 
-    def work(batches: Iterator[pa.RecordBatch], _: int) -> list[ChangedFragment] | str | None:
+    def work(batches: Iterator[pa.RecordBatch], _: int) -> ChangedFragments | str | None:
         parts = [b.column(0).to_numpy(zero_copy_only=False).astype(np.uint64) for b in batches]
         addresses = np.concatenate([np.empty(0, np.uint64), *parts])
         unique = np.unique(addresses)
@@ -175,14 +175,7 @@ def _mark_rows(
             return _SEVERAL
         if not len(unique):
             return None
-        current, changes = dataset.open(), []
-        fragments = (unique >> np.uint64(32)).astype(np.int64)
-        for id in np.unique(fragments).tolist():
-            reader = current.by_id[id]
-            rows = (unique[fragments == id] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-            marked = mark(current, reader, rows)
-            changes.append(ChangedFragment(id, len(rows), marked))
-        return changes
+        return ChangedFragments(len(unique), *mark_all(dataset.open(), dict(runs(unique))))
 
     # One task gets all rows of a fragment, since a fragment has one deletion file.
     deletes = pairs.where(_DELETES).select(ROW_ADDRESS)
@@ -190,8 +183,8 @@ def _mark_rows(
     parts = row_outcomes(deletes, work, failed_job)
     if _SEVERAL in parts:
         raise InvalidArgumentError(_SEVERAL, help="remove all but one from the source")
-    changes: list[ChangedFragment] = [c for part in parts for c in part]
-    return *left_of(changes), sum(c.rows for c in changes)
+    done = sum(parts, ChangedFragments())
+    return done.remaining, done.removed, done.rows
 
 
 def _write_rows(

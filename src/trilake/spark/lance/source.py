@@ -41,7 +41,14 @@ from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Option
 from trilake.spark.session.schemas import arrow_columns, from_spark, new_columns
 from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import stream_reader, stream_writer
-from trilake.spark.session.sources.rows_source import Piece, RowsReader, as_declared, rows_schema
+from trilake.spark.session.sources.rows_source import (
+    SPLIT_BYTES,
+    Piece,
+    RowsReader,
+    adjacent_files,
+    as_declared,
+    rows_schema,
+)
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 
@@ -157,7 +164,7 @@ class LanceReader(RowsReader):
         self.columns, self.row_metadata = _columns(snapshot.view.schema, self.declared, self.uri)
         self.batch_size = batch_size
 
-    def pieces(self) -> list[Fragment]:
+    def pieces(self) -> list[list[Fragment]]:
         assert self.snapshot is not None
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
@@ -166,24 +173,25 @@ class LanceReader(RowsReader):
             # Skip fragments in which an index finds no row.
             readers = tuple(r for r in readers if len(candidates.get(r.fragment.id, (0,))))
             readers = tuple(r for r in readers if candidate_groups(r, self.filter, snapshot.view))
-        return [r.fragment for r in readers]
+        return adjacent_files([r.fragment for r in readers], fragment_bytes)
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         batches = super().read(partition)
         for batch in batches if self.batch_size is not None or not len(self.declared) else _join_batches(batches):
             yield ml_vectors.vectors_in(batch, self.ml)
 
-    def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
+    def rows_of(self, piece: list[Fragment]) -> Iterator[pa.RecordBatch]:
         view = View(self.stored)
         columns = view.schema.project(list(dict.fromkeys(self.columns)))
         row_metadata = tuple(name for name in self.declared.names if name in self.row_metadata)
         plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, row_metadata=row_metadata)
         store = open_store(self.uri, self.store)
-        reader = FragmentReader(store, piece, self.stored, Bases(store, self.base_paths))
+        bases = Bases(store, self.base_paths)
+        readers = [FragmentReader(store, fragment, self.stored, bases) for fragment in piece]
         plans = [plan]
         if self.filter is None and self.batch_size is None:  # a few rows first, since Spark may need no more
             plans = [replace(plan, limit=_FIRST_ROWS), replace(plan, offset=_FIRST_ROWS, joined=True)]
-        for batch in chain.from_iterable(scan(each, [reader], threads=1) for each in plans):
+        for batch in chain.from_iterable(scan(each, readers, threads=1) for each in plans):
             yield self._arranged(batch)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -197,6 +205,12 @@ class LanceReader(RowsReader):
         if not arrays:
             return batch.select([])
         return pa.RecordBatch.from_arrays(arrays, names=self.declared.names)
+
+
+def fragment_bytes(fragment: Fragment) -> int:
+    """The stored bytes of a fragment; those of a whole task if the manifest does not state them."""
+    sizes = [file.size_bytes for file in fragment.files]
+    return sum(sizes) if all(sizes) else SPLIT_BYTES
 
 
 def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Option
 from trilake.spark.session.schemas import from_spark, new_columns
 from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import stream_reader, stream_writer
-from trilake.spark.session.sources.rows_source import Piece, RowsReader, as_declared, rows_schema
+from trilake.spark.session.sources.rows_source import Piece, RowsReader, adjacent_files, as_declared, rows_schema
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 from trilake.trevni.tables.dataset import Split, list_files, read_split
@@ -109,7 +110,7 @@ class TrilakeTrevniDataSource(TrevniDataSource):
 
 
 class TrevniReader(RowsReader):
-    """Reads files, or ranges of their rows, one per task."""
+    """Reads files, or ranges of their rows; by default, a task reads many small files."""
 
     def __init__(self, table: TrevniTable, schema: T.StructType, *, filter: str | None, size: int | None) -> None:
         # Files may have columns that the first one lacks, so a filter may name columns that only Spark has declared.
@@ -119,14 +120,14 @@ class TrevniReader(RowsReader):
         self.table: TrevniTable | None = table.under(rows)
         self.size = size
 
-    def pieces(self) -> list[Split]:
+    def pieces(self) -> list[list[Split]]:
         assert self.table is not None
         splits = self.table.splits(self.filter, size=self.size)
         self.table = None  # tasks need their splits, not the list of all files
-        return splits
+        return [[split] for split in splits] if self.size else adjacent_files(splits, lambda split: split.size)
 
-    def rows_of(self, piece: Split) -> Iterator[pa.RecordBatch]:
-        return read_split(piece, self.rows, self.columns, self.filter)
+    def rows_of(self, piece: list[Split]) -> Iterator[pa.RecordBatch]:
+        return chain.from_iterable(read_split(split, self.rows, self.columns, self.filter) for split in piece)
 
 
 def _read_schema(table: pa.Schema, declared: pa.Schema) -> tuple[pa.Schema, list[str]]:

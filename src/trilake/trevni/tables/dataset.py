@@ -46,7 +46,9 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Split:
-    """The rows ``start`` to ``stop`` of a file; ``uri`` and ``options`` are those of the store."""
+    """The rows ``start`` to ``stop`` of a file, of about ``size`` bytes; ``uri`` and ``options`` are those of the
+    store.
+    """
 
     uri: str
     key: str
@@ -55,6 +57,7 @@ class Split:
     stop: int | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     trusted: bool = False
+    size: int = 0
 
     def open(self) -> TrevniFile:
         return TrevniFile((open_store(self.uri, self.options), self.key), trusted=self.trusted)
@@ -176,13 +179,14 @@ def skip_files(filter: Filter | None, files: Sequence[DataFile], fields: Sequenc
 
 def split_file(store: Store, file: DataFile, *, size: int = SPLIT_SIZE, trusted: bool = False) -> list[Split]:
     """Divide a file into splits of about ``size`` stored bytes; small files are not opened."""
-    whole = Split(store.uri, file.key, file.partition, options=dict(store.options), trusted=trusted)
+    whole = Split(store.uri, file.key, file.partition, options=dict(store.options), trusted=trusted, size=file.size)
     if file.size <= size + size // 2:
         return [whole]
     opened = TrevniFile((store, file.key), trusted=trusted)
     count = -(-file.size // size)
     bounds = np.linspace(0, opened.row_count, min(count, max(opened.row_count, 1)) + 1).astype(np.int64).tolist()
-    return [replace(whole, start=a, stop=b) for a, b in pairwise(bounds) if a < b]
+    part = replace(whole, size=file.size // count)
+    return [replace(part, start=a, stop=b) for a, b in pairwise(bounds) if a < b]
 
 
 def candidate_rows(file: TrevniFile, filter: Filter | None, start: int, stop: int) -> list[tuple[int, int]]:

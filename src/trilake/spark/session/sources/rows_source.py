@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -16,6 +16,8 @@ from trilake.expr import Filter as TableFilter
 from trilake.expr import parse_filter
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.sources.api import DataSourceReader, InputPartition
+
+T_ = TypeVar("T_")
 
 #: The limits of a batch for Spark.  A task holds two batches: one is being decoded, one is in transit.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
@@ -96,17 +98,22 @@ OPEN_BYTES = 4 << 20
 _TASKS = 8
 
 
-def pack_files(files: Sequence[Any], size: Callable[[Any], int]) -> list[list[Any]]:
+def pack_files(files: Sequence[T_], size: Callable[[T_], int]) -> list[list[T_]]:
     """Groups of files, large ones first; ``size`` returns the bytes of a file.
 
     >>> [len(group) for group in pack_files(range(100), lambda f: 1 << 20)]
     [12, 12, 12, 12, 12, 12, 12, 12, 4]
     """
+    return adjacent_files(sorted(files, key=size, reverse=True), size)
+
+
+def adjacent_files(files: Sequence[T_], size: Callable[[T_], int]) -> list[list[T_]]:
+    """Groups of adjacent files, in their order; ``size`` returns the bytes of a file."""
     weights = [size(f) + OPEN_BYTES for f in files]
     limit = min(SPLIT_BYTES, max(OPEN_BYTES, sum(weights) // _TASKS))
-    out: list[list[Any]] = []
+    out: list[list[T_]] = []
     filled = limit
-    for weight, file in sorted(zip(weights, files, strict=True), key=lambda p: -p[0]):
+    for weight, file in zip(weights, files, strict=True):
         if filled + weight > limit:
             out.append([])
             filled = 0
