@@ -90,6 +90,13 @@ def test_rows_of_many_fragments_are_taken(dataset: LanceDataset) -> None:
     assert got["a"].to_pylist() == dataset.to_table(["a"])["a"].take(pa.array(ranks)).to_pylist()
 
 
+def test_fragments_of_many_rows_are_not_joined(tmp_path: Path) -> None:
+    """A few bytes may hold millions of equal rows, whose ids would fill the memory."""
+    dataset = lance.write_dataset(pa.table({"a": [7] * 200_000}), tmp_path / "t", max_rows_per_file=20_000)
+    assert sum(entry.size_bytes for f in dataset.snapshot.manifest.fragments for entry in f.files) < 20_000
+    assert groups(dataset) == [1] * 10
+
+
 def files_of(dataset: LanceDataset) -> list[Path]:
     entries = [fragment.files[0] for fragment in dataset.snapshot.manifest.fragments]
     return [Path(dataset.uri) / entry.key for entry in entries]

@@ -21,8 +21,10 @@ from trilake.lance.v2.file import V2File
 from trilake.lance.versions import deletions
 from trilake.lance.versions.manifest import DataFile as Entry
 
-#: Maximum stored bytes of a fragment to join, and of all fragments that are joined.
+#: Maximum stored bytes of a fragment to join, and of all fragments that are joined; and their rows, as a few bytes may
+#: hold millions of equal rows.
 _FRAGMENT_BYTES, _BYTES = 1 << 17, 1 << 23
+_FRAGMENT_ROWS, _ROWS = 1 << 14, 1 << 20
 #: Fewer fragments are read one by one.
 _LEAST = 8
 
@@ -134,13 +136,14 @@ def joined(readers: Iterable[FragmentReader]) -> Iterator[FragmentReader]:
             yield from alike
             continue
         group: list[FragmentReader] = []
-        size = 0
+        size = rows = 0
         for reader in alike:
-            if size >= _BYTES or len(group) >= most:
+            if size >= _BYTES or rows >= _ROWS or len(group) >= most:
                 yield from _of_group(group)
-                group, size, most = [], 0, 2 * most
+                group, size, rows, most = [], 0, 0, 2 * most
             group.append(reader)
             size += sum(f.size_bytes for f in reader.fragment.files)
+            rows += reader.fragment.physical_rows
         yield from _of_group(group)
 
 
@@ -160,7 +163,7 @@ def _layout(reader: FragmentReader) -> tuple[object, ...] | None:
     """What fragments to join have in common; ``None`` for a fragment that is read alone."""
     fragment = reader.fragment
     sizes = [f.size_bytes for f in fragment.files]
-    if not fragment.physical_rows or not sizes or 0 in sizes or sum(sizes) > _FRAGMENT_BYTES:
+    if not 0 < fragment.physical_rows <= _FRAGMENT_ROWS or not sizes or 0 in sizes or sum(sizes) > _FRAGMENT_BYTES:
         return None
     if any((f.major_version, f.minor_version) < (2, 1) for f in fragment.files):
         return None
