@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, cast
 
 import pyarrow as pa
@@ -393,17 +394,18 @@ class LanceStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
         batch = self._stream.batch(LanceOffset.from_json(start), LanceOffset.from_json(end))
-        return [Piece(each) for each in batch]
+        return [Piece(some) for some in adjacent_files(batch, lambda each: fragment_bytes(each[0]))]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        fragment, stored = cast(Piece, partition).part  # the columns are those of its version
-        view = View(stored)
-        columns = stored_names(view.schema, self.declared.names, self.path)
-        plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
-        reader = FragmentReader(open_store(self.path, self.store), fragment, stored)
-        for batch in scan(plan, [reader], threads=1):
-            renamed = batch.select(columns).rename_columns(self.declared.names)
-            yield ml_vectors.vectors_in(as_declared(renamed, self.declared), self.ml)
+        store = open_store(self.path, self.store)
+        for stored, some in groupby(cast(Piece, partition).part, itemgetter(1)):  # the columns are those of a version
+            view = View(stored)
+            columns = stored_names(view.schema, self.declared.names, self.path)
+            plan = ScanPlan(view, view.schema.project(list(dict.fromkeys(columns))), None)
+            readers = [FragmentReader(store, fragment, stored) for fragment, _ in some]
+            for batch in scan(plan, readers, threads=1):
+                renamed = batch.select(columns).rename_columns(self.declared.names)
+                yield ml_vectors.vectors_in(as_declared(renamed, self.declared), self.ml)
 
 
 def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[str]:

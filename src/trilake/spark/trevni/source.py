@@ -211,11 +211,13 @@ class TrevniStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailabl
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
         if start == end:
             return []
-        return [Piece(split) for split in self._stream.batch(TrevniOffset.from_json(end))]
+        splits = self._stream.batch(TrevniOffset.from_json(end))
+        return [Piece(some) for some in adjacent_files(splits, lambda split: split.size)]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in read_split(cast(Piece, partition).part, self.declared):
-            yield as_declared(batch, self.declared)
+        for split in cast(Piece, partition).part:
+            for batch in read_split(split, self.declared):
+                yield as_declared(batch, self.declared)
 
 
 class TrevniStreamWriter(api.DataSourceStreamArrowWriter):
