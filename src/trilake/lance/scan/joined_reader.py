@@ -6,6 +6,7 @@ saves.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
@@ -125,12 +126,13 @@ class JoinedReader(FragmentReader):
         return error
 
 
-def joined(readers: Iterable[FragmentReader]) -> Iterator[FragmentReader]:
+def joined(readers: Iterable[FragmentReader], *, may_end_early: bool = False) -> Iterator[FragmentReader]:
     """Join adjacent small fragments, in order; the others are yielded as they are.
 
-    Groups grow, so that a scan that ends early reads at most twice as many fragments as it needs.
+    If the scan ``may_end_early``, groups begin small and grow, so that it reads at most twice as many fragments as it
+    needs.
     """
-    most = _LEAST
+    most = _LEAST if may_end_early else sys.maxsize
     for layout, alike in groupby(readers, _layout):
         if layout is None:
             yield from alike

@@ -440,7 +440,7 @@ def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | No
         batches = _parallel(plan, readers, threads)
     else:  # another thread costs more than it saves
         some = plan.candidates is not None or (plan.limit is not None and plan.filter is None)
-        each = chunks(plan, readers if some else joined(readers))
+        each = chunks(plan, readers if some else joined(readers, may_end_early=plan.limit is not None))
         batches = chain.from_iterable(read_chunk(plan, chunk) for chunk in each)
     if plan.filter is None:
         return batches

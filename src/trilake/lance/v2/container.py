@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add
 from typing import Any
 
 import pyarrow as pa
@@ -101,25 +102,31 @@ class Container:
     def column(self, number: int) -> tuple[list[Page], int]:
         """Return the pages of a column, and its number of rows."""
         cached = self._pages.get(number)
-        if cached is not None:
-            return cached
+        if cached is None:
+            cached = self._pages[number] = self.pages(number)
+        return cached
+
+    def pages(self, number: int, first: int = 0, start: int = 0) -> tuple[list[Page], int]:
+        """Parse the pages of a column, whose rows are counted from ``first`` on, and the number after the last row.
+
+        ``start`` is the position of the file in the source of its pages.
+        """
         if not 0 <= number < len(self.column_places):
             raise self.fail(f"the file has {len(self.column_places)} columns, none with number {number}")
         message = self._parse(file2_pb2.ColumnMetadata, *self.column_places[number])
         pages = []
-        first = 0
         for page in message.pages:
-            buffers = list(zip(page.buffer_offsets, page.buffer_sizes))
-            if not len(page.buffer_offsets) == len(page.buffer_sizes) == len(buffers):
-                counts = f"{len(page.buffer_offsets)} positions of buffers and {len(page.buffer_sizes)} sizes"
+            positions, sizes = list(page.buffer_offsets), list(page.buffer_sizes)
+            if len(positions) != len(sizes):
+                counts = f"{len(positions)} positions of buffers and {len(sizes)} sizes"
                 raise self.fail(f"a page has {counts}", column=number)
-            end = max((position + size for position, size in buffers), default=0)
+            end = max(map(add, positions, sizes), default=0)
             if end > self.source.size:
                 message = f"a page ends at byte {end}, but the file has only {self.source.size} bytes"
                 raise self.fail(message, column=number)
+            buffers = list(zip([at + start for at in positions] if start else positions, sizes, strict=True))
             pages.append(Page(first, page.length, self._encoding(page.encoding, number), buffers))
             first += page.length
-        self._pages[number] = pages, first
         return pages, first
 
     def fail(self, message: str, *, help: str | None = None, **context: Any) -> CorruptFileError:
@@ -179,12 +186,10 @@ class JoinedColumns:
         pages: list[Page] = []
         first, widths = 0, set()
         for part, start, rows in self._parts:
-            own, count = part.column(number)
-            for page in own:
-                buffers = [(position + start, size) for position, size in page.buffers]
-                pages.append(Page(first + page.first, page.length, page.encoding, buffers))
-            first += count
-            widths.add(count / rows)
+            own, end = part.pages(number, first, start)
+            pages += own
+            widths.add((end - first) / rows)
+            first = end
         if len(widths) > 1:  # the rows of one file would be read as those of another
             raise self.fail("the columns of a file have different numbers of rows", column=number)
         self._pages[number] = pages, first
