@@ -34,7 +34,7 @@ def forget() -> None:
 def remembered() -> Iterator[None]:
     """Cache parsing and replay of logs and manifests in the block."""
     patches: list[Any] = [
-        mock.patch.object(checkpoint.Share, "pieces", _pieces_once(checkpoint.Share.pieces)),
+        mock.patch.object(checkpoint.Share, "selected_pieces", _pieces_once(checkpoint.Share.selected_pieces)),
         mock.patch.object(log, "parse_commits", _parsed_once("commits", actions.parse_commits)),
         mock.patch.object(log, "parse_rare", _parsed_once("rare", actions.parse_rare)),
         mock.patch.object(snapshot, "_apply_files", _applied_once(snapshot._apply_files)),
@@ -72,24 +72,27 @@ class _StoredObject:
         return pa.BufferReader(self.read(key))
 
 
-def _pieces_once(pieces: Callable[..., Iterator[pa.Table]]) -> Callable[..., Iterator[pa.Table]]:
+Pieces = Iterator[tuple[pa.Table, int]]
+
+
+def _pieces_once(pieces: Callable[..., Pieces]) -> Callable[..., Pieces]:
     def of(
         share: Any,
         store: Any,
         query: Any,
         kind: str = "add",
         only: Any = None,
-        choice: Any = None,
+        selection: Any = None,
         rare: list[Any] | None = None,
-    ) -> Iterator[pa.Table]:
+    ) -> Pieces:
         stored = _StoredObject(store, share.key)
-        if stored.data is None or choice is not None:
-            yield from pieces(share, stored, query, kind, only, choice, rare)
+        if stored.data is None or selection is not None:
+            yield from pieces(share, stored, query, kind, only, selection, rare)
             return
         known = ("pieces", stored.data, query is None, kind, only, share)
         if known not in _known:
             own_actions: list[Any] = []
-            tables = list(pieces(share, stored, query, kind, only, choice, own_actions))
+            tables = list(pieces(share, stored, query, kind, only, selection, own_actions))
             _known[known] = pickle.dumps(own_actions), tables
         text, tables = _known[known]
         if rare is not None:
@@ -125,7 +128,8 @@ def _applied_once(applied: Callable[..., snapshot.State]) -> Callable[..., snaps
 
 
 def _manifest_once(parse: Callable[..., Manifest]) -> Callable[..., Manifest]:
-    def of(data: pa.Buffer, *, file: str, version: int | None = None) -> Manifest:
+    def of(data: pa.Buffer, *, file: str, version: int | None = None, parsed: object = None) -> Manifest:
+        del parsed
         known = ("manifest", bytes(data), file, version)
         if known not in _known:
             _known[known] = parse(data, file=file, version=version)
