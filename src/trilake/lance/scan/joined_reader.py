@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby
 
@@ -98,32 +99,27 @@ class JoinedReader(FragmentReader):
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        try:
+        with self._naming_file(projection):
             yield from super().read_batches(projection, start, stop)
-        except (CorruptFileError, UnsupportedProtocolError) as e:
-            raise self._named(e, projection) from e
 
     def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
-        try:
+        with self._naming_file(projection):
             return super().read_range(projection, start, stop)
-        except (CorruptFileError, UnsupportedProtocolError) as e:
-            raise self._named(e, projection) from e
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
-        try:
+        with self._naming_file(projection):
             return super().take(offsets, projection)
-        except (CorruptFileError, UnsupportedProtocolError) as e:
-            raise self._named(e, projection) from e
 
-    def _named(self, error: TrilakeError, projection: LanceSchema) -> TrilakeError:
-        """Read the fragments one by one to find the error of the damaged file."""
-        for reader in self._readers:
-            try:
+    @contextmanager
+    def _naming_file(self, projection: LanceSchema) -> Iterator[None]:
+        """After an error, read the fragments one by one, so that the error is that of the damaged file."""
+        try:
+            yield
+        except (CorruptFileError, UnsupportedProtocolError):
+            for reader in self._readers:
                 for _ in reader.read_batches(projection):
                     pass
-            except TrilakeError as e:
-                return e
-        return error
+            raise
 
 
 def joined(readers: Iterable[FragmentReader], *, may_end_early: bool = False) -> Iterator[FragmentReader]:

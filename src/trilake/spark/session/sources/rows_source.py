@@ -17,7 +17,7 @@ from trilake.expr import parse_filter
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.sources.api import DataSourceReader, InputPartition
 
-T_ = TypeVar("T_")
+File = TypeVar("File")
 
 #: The limits of a batch for Spark.  A task holds two batches: one is being decoded, one is in transit.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
@@ -98,7 +98,7 @@ OPEN_BYTES = 4 << 20
 _TASKS = 8
 
 
-def pack_files(files: Sequence[T_], size: Callable[[T_], int]) -> list[list[T_]]:
+def pack_files(files: Sequence[File], size: Callable[[File], int]) -> list[list[File]]:
     """Groups of files, large ones first; ``size`` returns the bytes of a file.
 
     >>> [len(group) for group in pack_files(range(100), lambda f: 1 << 20)]
@@ -107,11 +107,11 @@ def pack_files(files: Sequence[T_], size: Callable[[T_], int]) -> list[list[T_]]
     return adjacent_files(sorted(files, key=size, reverse=True), size)
 
 
-def adjacent_files(files: Sequence[T_], size: Callable[[T_], int]) -> list[list[T_]]:
+def adjacent_files(files: Sequence[File], size: Callable[[File], int]) -> list[list[File]]:
     """Groups of adjacent files, in their order; ``size`` returns the bytes of a file."""
     weights = [size(f) + OPEN_BYTES for f in files]
     limit = min(SPLIT_BYTES, max(OPEN_BYTES, sum(weights) // _TASKS))
-    out: list[list[T_]] = []
+    out: list[list[File]] = []
     filled = limit
     for weight, file in zip(weights, files, strict=True):
         if filled + weight > limit:
