@@ -247,7 +247,8 @@ def delta_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
     from trilake.delta.commands.write.write import plan_write
     from trilake.delta.files.write_files import write_files
     from trilake.delta.protocol.schema import from_arrow
-    from trilake.delta.stream.sink import BatchId, commit_batch
+    from trilake.delta.stream.sink import commit_batch
+    from trilake.table.streams import BatchId
 
     log = DeltaLog(store, standard_engine())
     plan = plan_write(log, WriteRequest("append", from_arrow(rows.schema)))
@@ -258,23 +259,25 @@ def delta_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
 def lance_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
     """Write one batch of a stream to a Lance dataset."""
     from trilake.lance.commands.fragment_writer import write_fragments
-    from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+    from trilake.lance.commands.stream_sink import commit_batch
     from trilake.lance.commands.write import plan_write
+    from trilake.table.streams import BatchId
 
     plan = plan_write(store, "append", SYSTEM_RUNTIME)
     target = plan.target(rows.schema)
     fragments = write_fragments(store, rows.to_batches(), target, plan.options, SYSTEM_RUNTIME)
-    commit_batch(store, plan, target, LanceBatch(query, number), fragments)
+    commit_batch(store, plan, target, BatchId(query, number), fragments)
 
 
 def trevni_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
     """Write one batch of a stream to a folder of Trevni files."""
-    from trilake.trevni.tables.stream import TrevniBatch, commit_batch
+    from trilake.table.streams import BatchId
+    from trilake.trevni.tables.stream import commit_batch
     from trilake.trevni.tables.table_write import plan_table_write, write_rows
 
     plan = plan_table_write(store, rows.schema, mode="append")
     files = write_rows(store, plan, rows.to_batches(), attempt=SYSTEM_RUNTIME.new_attempt())
-    commit_batch(store, plan, TrevniBatch(query, number), files)
+    commit_batch(store, plan, BatchId(query, number), files)
 
 
 _SINKS: Mapping[str, Callable[[Store, pa.Table, str, int], None]] = {

@@ -49,9 +49,10 @@ from trilake.lance.table import write_table as write_lance
 from trilake.lance.versions import transaction
 from trilake.lance.versions.versions import list_versions
 from trilake.storage.base import Store
+from trilake.table.streams import BatchId
 from trilake.trevni import TrevniFile
 from trilake.trevni.tables.dataset import list_files
-from trilake.trevni.tables.stream import TrevniBatch, commit_batch
+from trilake.trevni.tables.stream import commit_batch
 from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_rows
 
 TABLES = ("delta", "lance", "trevni")
@@ -168,7 +169,7 @@ def _trevni(store: Store, op: Op, runtime: Runtime) -> bool:
         give_up(store, plan)
         raise
     if op.kind == "batch":
-        return commit_batch(store, plan, TrevniBatch("query", op.args[0]), files)
+        return commit_batch(store, plan, BatchId("query", op.args[0]), files)
     return finish_table_write(store, plan, files, runtime=runtime).files_added > 0
 
 

@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pytest
 
@@ -19,16 +18,16 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask
 from trilake.delta.standard import standard_engine
-from trilake.delta.stream.errors import StreamError
 from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
-from trilake.delta.stream.sink import BatchId, commit_batch, committed, query_id
+from trilake.delta.stream.sink import commit_batch, committed
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import MetadataChangedError
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore
+from trilake.table.streams import BatchId
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
 
@@ -202,17 +201,6 @@ def test_batch_without_rows_creates_no_version() -> None:
     log = DeltaLog(store, standard_engine())
     assert commit_batch(log, plan_write(log, wider), BatchId("q", 2), []).version == 1  # and it adds columns
     assert log.head().schema.names == ["id", "p", "n"]
-
-
-def test_query_id_comes_from_the_checkpoint() -> None:
-    store = MemoryStore()
-    with pytest.raises(StreamError, match="no query id"):
-        query_id(store)
-    store.put("metadata", orjson.dumps({"id": "5e14070a"}))
-    assert query_id(store) == "5e14070a"
-    store.put("metadata", b"{")
-    with pytest.raises(StreamError):
-        query_id(store)
 
 
 def test_two_queries_create_one_table() -> None:

@@ -15,7 +15,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.stream.errors import (
-    StreamDataLossError,
     StreamRowsChangedError,
     StreamSchemaChangedError,
     StreamSchemaIncompatibleError,
@@ -24,6 +23,7 @@ from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.errors import UnsupportedProtocolError, VersionNotFoundError
+from trilake.table.streams import StreamDataLossError
 
 LONG_AB = json.dumps(
     {

@@ -16,13 +16,14 @@ from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import TrilakeError
 from trilake.lance import cleanup
 from trilake.lance.commands.fragment_writer import write_fragments
-from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.stream_sink import commit_batch
 from trilake.lance.commands.write import Mode, plan_write
 from trilake.lance.file.errors import DatasetNotFoundError
 from trilake.lance.versions import transaction
 from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
+from trilake.table.streams import BatchId
 
 ROW = pa.table({"id": [4]})
 OLD, NEW = pa.table({"id": [1, 2, 3]}), pa.table({"id": [7, 8, 9]})
@@ -43,7 +44,7 @@ def _batch(uri: str, mode: Mode) -> None:
     plan = plan_write(store, mode, SYSTEM_RUNTIME)
     target = plan.target(ROW.schema)
     fragments = write_fragments(store, ROW.to_batches(), target, plan.options, SYSTEM_RUNTIME)
-    commit_batch(store, plan, target, LanceBatch("query", 0), fragments)
+    commit_batch(store, plan, target, BatchId("query", 0), fragments)
 
 
 def _make(place: Path, rows: pa.Table, versions: int) -> None:

@@ -14,16 +14,17 @@ from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import InvalidArgumentError
 from trilake.lance.cleanup import cleanup
 from trilake.lance.commands.fragment_writer import write_fragments
-from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.stream_sink import commit_batch
 from trilake.lance.commands.write import plan_write, write
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.versions import transaction
-from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamError, LanceStreamGapError, parse_options
+from trilake.lance.versions.stream import LanceOffset, LanceStream, parse_options
 from trilake.lance.versions.versions import list_versions
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore
+from trilake.table.streams import BatchId, StreamDataLossError, StreamError
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -102,18 +103,18 @@ def test_stream_after_compaction_delete_and_new_column(tmp_path: Any) -> None:
     lance.dataset(uri).delete("id = 1")
     lance.write_dataset(rows(6), uri, mode="append")
     place = LanceOffset(list_versions(store).latest - 1)
-    with pytest.raises(LanceStreamError, match="deleted or replaced"):
+    with pytest.raises(StreamError, match="deleted or replaced"):
         everything(stream(store), place)
     for option in "ignoreDeletes", "skipChangeCommits", "ignoreChanges":
         assert everything(stream(store, **{option: "true"}), place) == [6]
     old = stream(store)
     end = old.latest(old.initial())
     lance.dataset(uri).add_columns({"n": "id * 2"})
-    with pytest.raises(LanceStreamError, match="columns changed"):
+    with pytest.raises(StreamError, match="columns changed"):
         everything(old, end)
     assert everything(stream(store), end) == []
     lance.write_dataset(rows(1), uri, mode="overwrite")
-    with pytest.raises(LanceStreamError):
+    with pytest.raises(StreamError):
         everything(stream(store), LanceOffset(list_versions(store).latest))
 
 
@@ -122,16 +123,16 @@ def test_cleaned_up_versions_are_reported() -> None:
     for i in range(5):
         append(store, i)
     cleanup(store, 0, SYSTEM_RUNTIME)
-    with pytest.raises(LanceStreamGapError):
+    with pytest.raises(StreamDataLossError):
         everything(stream(store), LanceOffset(2))
     assert everything(stream(store, failOnDataLoss="false"), LanceOffset(2)) == [4]
-    with pytest.raises(LanceStreamError, match="newest version is 5"):
+    with pytest.raises(StreamError, match="newest version is 5"):
         everything(stream(store), LanceOffset(9))
 
 
 @pytest.mark.parametrize("wrong", [{}, None, {"version": "x", "fragment": 0}])
 def test_invalid_offsets_are_rejected(wrong: Any) -> None:
-    with pytest.raises(LanceStreamError):
+    with pytest.raises(StreamError):
         LanceOffset.from_json(wrong)
 
 
@@ -144,7 +145,7 @@ def test_invalid_options_are_named(wrong: dict[str, str]) -> None:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def write_batch(store: Store, batch: LanceBatch, table: pa.Table, mode: Any = "append") -> int | None:
+def write_batch(store: Store, batch: BatchId, table: pa.Table, mode: Any = "append") -> int | None:
     plan = plan_write(store, mode, SYSTEM_RUNTIME)
     target = plan.target(SCHEMA)
     return commit_batch(
@@ -155,15 +156,15 @@ def write_batch(store: Store, batch: LanceBatch, table: pa.Table, mode: Any = "a
 def test_repeated_batch_is_written_once() -> None:
     store = MemoryStore()
     for _ in range(2):
-        assert write_batch(store, LanceBatch("q", 0), rows(1, 2)) == 1
-    assert write_batch(store, LanceBatch("q", 1), rows(3)) == 2
+        assert write_batch(store, BatchId("q", 0), rows(1, 2)) == 1
+    assert write_batch(store, BatchId("q", 1), rows(3)) == 2
     append(store, 4)
-    assert write_batch(store, LanceBatch("q", 1), rows(3)) == 2
-    assert write_batch(store, LanceBatch("q", 2), rows()) is None
-    assert write_batch(store, LanceBatch("other", 0), rows(5)) == 4
+    assert write_batch(store, BatchId("q", 1), rows(3)) == 2
+    assert write_batch(store, BatchId("q", 2), rows()) is None
+    assert write_batch(store, BatchId("other", 0), rows(5)) == 4
     assert ids(store) == [1, 2, 3, 4, 5]
     for _ in range(2):
-        write_batch(store, LanceBatch("all", 0), rows(9), "overwrite")
+        write_batch(store, BatchId("all", 0), rows(9), "overwrite")
     assert ids(store) == [9]
 
 
@@ -173,16 +174,16 @@ def test_two_queries_create_one_dataset_and_runs_race() -> None:
     for number, plan in enumerate(plans):
         target = plan.target(SCHEMA)
         fragments = write_fragments(store, rows(number).to_batches(), target, plan.options, plan.runtime)
-        commit_batch(store, plan, target, LanceBatch(f"q{number}", 0), fragments)
+        commit_batch(store, plan, target, BatchId(f"q{number}", 0), fragments)
     assert ids(store) == [0, 1]
     done: list[int] = []
 
     def faster(op: str, keys: tuple[str, ...]) -> None:
         if op == "put_if_absent" and "_versions" in str(keys) and not done:
             done.append(1)
-            write_batch(store, LanceBatch("q0", 1), rows(7))
+            write_batch(store, BatchId("q0", 1), rows(7))
 
-    write_batch(FaultStore(store, before=faster), LanceBatch("q0", 1), rows(7))
+    write_batch(FaultStore(store, before=faster), BatchId("q0", 1), rows(7))
     assert done
     assert ids(store) == [0, 1, 7]
 
@@ -195,9 +196,9 @@ def test_two_queries_create_one_dataset_concurrently() -> None:
     def faster(op: str, keys: tuple[str, ...]) -> None:
         if op == "put_if_absent" and "_versions" in str(keys) and not done:
             done.append(None)
-            done.append(write_batch(store, LanceBatch("other", 0), rows(1, 2)))
+            done.append(write_batch(store, BatchId("other", 0), rows(1, 2)))
 
-    assert write_batch(FaultStore(store, before=faster), LanceBatch("q", 0), rows(3)) == 2
+    assert write_batch(FaultStore(store, before=faster), BatchId("q", 0), rows(3)) == 2
     assert done == [None, 1]
     assert ids(store) == [1, 2, 3]
 
@@ -205,11 +206,11 @@ def test_two_queries_create_one_dataset_concurrently() -> None:
 def test_unverifiable_claim_is_an_error() -> None:
     store = MemoryStore()
     append(store, 0)
-    write_batch(store, LanceBatch("q", 0), rows(1))
-    write_batch(store, LanceBatch("x", 0), rows(8), "overwrite")
+    write_batch(store, BatchId("q", 0), rows(1))
+    write_batch(store, BatchId("x", 0), rows(8), "overwrite")
     cleanup(store, 0, SYSTEM_RUNTIME)
-    with pytest.raises(LanceStreamError, match="cannot tell"):
-        write_batch(store, LanceBatch("q", 0), rows(1))
+    with pytest.raises(StreamError, match="cannot tell"):
+        write_batch(store, BatchId("q", 0), rows(1))
 
 
 class _TornStore(MemoryStore):
@@ -226,13 +227,13 @@ class _TornStore(MemoryStore):
 def test_version_missing_in_one_listing_is_not_lost() -> None:
     store = _TornStore()
     append(store, 0)
-    assert write_batch(store, LanceBatch("q", 0), rows(1)) == 2
+    assert write_batch(store, BatchId("q", 0), rows(1)) == 2
     write(store, SCHEMA, rows(5).to_batches(), "overwrite", SYSTEM_RUNTIME)  # the new dataset has none of its files
     plan = plan_write(store, "append", SYSTEM_RUNTIME)
     target = plan.target(SCHEMA)
     fragments = write_fragments(store, rows(1).to_batches(), target, plan.options, plan.runtime)
     store.hidden = "/2.manifest"
-    assert commit_batch(store, plan, target, LanceBatch("q", 0), fragments) == 2
+    assert commit_batch(store, plan, target, BatchId("q", 0), fragments) == 2
     assert not store.hidden
     assert ids(store) == [5]
 
@@ -251,12 +252,12 @@ def test_claim_without_files_is_ignored(first: bool) -> None:
     before = {m.key for m in store.list("data")}
     for _ in range(2):  # the second time, the claim after it has no files, either
         with pytest.raises(SimulatedCrash):
-            write_batch(FaultStore(store, before=_crash_at_the_manifest), LanceBatch("q", 1), rows(1, 2))
+            write_batch(FaultStore(store, before=_crash_at_the_manifest), BatchId("q", 1), rows(1, 2))
         store.delete([m.key for m in store.list("data") if m.key not in before])
     expected = [1, 2] if first else [0, 1, 2]
-    write_batch(store, LanceBatch("q", 1), rows(1, 2))
+    write_batch(store, BatchId("q", 1), rows(1, 2))
     assert ids(store) == expected
-    write_batch(store, LanceBatch("q", 1), rows(1, 2))
+    write_batch(store, BatchId("q", 1), rows(1, 2))
     assert ids(store) == expected
 
 
@@ -291,7 +292,7 @@ def test_queries_crash_at_any_request(seed: int) -> None:
                     offsets.append((start, end))
                 start, end = offsets[-1]
                 batch = found.batch(found.initial() if len(offsets) == 1 else start, end)
-                write_batch(place, LanceBatch("q", len(offsets) - 1), rows(*ids_of(source, batch)))
+                write_batch(place, BatchId("q", len(offsets) - 1), rows(*ids_of(source, batch)))
                 commits += 1
         except SimulatedCrash:
             deaths += 1

@@ -23,10 +23,11 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.stream.offset import Limit
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
-from trilake.delta.stream.sink import BatchId, commit_batch
+from trilake.delta.stream.sink import commit_batch
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ForeignFilesError, MissingFileError
+from trilake.table.streams import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

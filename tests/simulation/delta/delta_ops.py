@@ -29,8 +29,8 @@ from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
-from trilake.delta.stream.errors import StreamDataLossError, StreamSchemaChangedError
-from trilake.delta.stream.sink import BatchId, commit_batch
+from trilake.delta.stream.errors import StreamSchemaChangedError
+from trilake.delta.stream.sink import commit_batch
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     ClockError,
@@ -44,6 +44,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.storage.base import Store
+from trilake.table.streams import BatchId, StreamDataLossError
 
 if TYPE_CHECKING:
     pass

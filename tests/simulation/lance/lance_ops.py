@@ -29,12 +29,13 @@ from trilake.lance.commands import columns, compaction, indices
 from trilake.lance.commands.delete import delete
 from trilake.lance.commands.fragment_writer import WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
-from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.stream_sink import commit_batch
 from trilake.lance.commands.update import update
 from trilake.lance.commands.write import plan_write, write
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
+from trilake.table.streams import BatchId
 
 
 def options_of(world: World) -> WriteOptions:
@@ -147,7 +148,7 @@ class Job:
 
     def _batch(self) -> int | None:
         """Run a batch of a stream, retried like in Spark."""
-        batch = LanceBatch(f"q{self.op.number}", 0)
+        batch = BatchId(f"q{self.op.number}", 0)
         first: TrilakeError | None = None
         for attempt in range(2):
             try:

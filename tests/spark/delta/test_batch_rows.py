@@ -136,7 +136,7 @@ def test_large_batch_uses_the_source(
 
 
 def test_missing_file_is_reported_by_the_source(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
-    from trilake.delta.stream.errors import StreamDataLossError
+    from trilake.table.streams import StreamDataLossError
 
     grow(tmp_path / "in", range(2), range(2, 4))
     (tmp_path / "in" / trilake.open(tmp_path / "in").files()["path"].to_pylist()[0]).unlink()

@@ -12,15 +12,9 @@ from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.memory import MemoryStore
+from trilake.table.streams import BatchId, StreamError
 from trilake.trevni.tables.dataset import list_files, read_split, split_of
-from trilake.trevni.tables.stream import (
-    TrevniBatch,
-    TrevniOffset,
-    TrevniStream,
-    TrevniStreamError,
-    commit_batch,
-    parse_limit,
-)
+from trilake.trevni.tables.stream import TrevniOffset, TrevniStream, commit_batch, parse_limit
 from trilake.trevni.tables.table_write import finish_table_write, plan_table_write, write_rows
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -82,7 +76,7 @@ def test_every_file_is_read_once_over_windows() -> None:
     assert len(start.recent) < written
     store.put("late.trv", b"x")
     store.times["late.trv"] = 1
-    with pytest.raises(TrevniStreamError, match="arrived late or were removed"):
+    with pytest.raises(StreamError, match="arrived late or were removed"):
         TrevniStream(store).latest(start)
     assert TrevniStream(store, fail_on_data_loss=False).latest(start) == start
 
@@ -101,7 +95,7 @@ def test_files_of_jobs_and_of_later_runs() -> None:
 
 @pytest.mark.parametrize("wrong", [{}, {"horizonMs": 1}, None])
 def test_invalid_offsets_raise(wrong: Any) -> None:
-    with pytest.raises(TrevniStreamError):
+    with pytest.raises(StreamError):
         TrevniOffset.from_json(wrong)
 
 
@@ -111,21 +105,21 @@ def test_limits_must_be_numbers() -> None:
         parse_limit("0")
 
 
-def write_batch(store: Store, batch: TrevniBatch, table: pa.Table, mode: str = "append") -> bool:
+def write_batch(store: Store, batch: BatchId, table: pa.Table, mode: str = "append") -> bool:
     plan = plan_table_write(store, SCHEMA, mode=mode)
     return commit_batch(store, plan, batch, write_rows(store, plan, table.to_batches()))
 
 
 def test_repeated_batch_is_written_once() -> None:
     store = MemoryStore()
-    assert write_batch(store, TrevniBatch("q", 0), rows(1, 2))
-    assert not write_batch(store, TrevniBatch("q", 0), rows(1, 2))
-    assert write_batch(store, TrevniBatch("q", 1), rows(3))
-    assert not write_batch(store, TrevniBatch("q", 2), rows())
-    assert write_batch(store, TrevniBatch("x", 0), rows(3))
+    assert write_batch(store, BatchId("q", 0), rows(1, 2))
+    assert not write_batch(store, BatchId("q", 0), rows(1, 2))
+    assert write_batch(store, BatchId("q", 1), rows(3))
+    assert not write_batch(store, BatchId("q", 2), rows())
+    assert write_batch(store, BatchId("x", 0), rows(3))
     assert ids(store) == [1, 2, 3, 3]
-    write_batch(store, TrevniBatch("all", 0), rows(9), "overwrite")
-    write_batch(store, TrevniBatch("all", 0), rows(9), "overwrite")
+    write_batch(store, BatchId("all", 0), rows(9), "overwrite")
+    write_batch(store, BatchId("all", 0), rows(9), "overwrite")
     assert ids(store) == [9]
 
 
@@ -141,7 +135,7 @@ def test_batches_survive_failures_at_any_request(seed: int) -> None:
         try:
             place = FaultStore(store, [early, late])
             while done < 12:
-                write_batch(place, TrevniBatch("q", done), rows(2 * done, 2 * done + 1))
+                write_batch(place, BatchId("q", done), rows(2 * done, 2 * done + 1))
                 done += 1
         except SimulatedCrash:
             deaths += 1

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.errors import TrilakeError, VersionNotFoundError
-
-
-class StreamError(TrilakeError):
-    """A stream cannot continue, or cannot start where requested."""
-
-    code = "STREAM"
+from trilake.table.streams import StreamError
 
 
 class StreamOffsetError(StreamError):
@@ -38,14 +32,3 @@ class StreamRowsChangedError(StreamError):
     """A commit of the source removed or replaced rows, which a stream of new rows cannot express."""
 
     code = "STREAM_ROWS_CHANGED"
-
-
-class StreamDataLossError(StreamError, VersionNotFoundError):
-    """Log cleanup or vacuum deleted commits or files that the stream has not read yet."""
-
-    code = "STREAM_DATA_LOSS"
-    default_help = (
-        "rows were missed; restart with a new checkpoint, or set failOnDataLoss=false to continue with the remaining"
-        " rows, and keep the log and removed files longer (delta.logRetentionDuration,"
-        " delta.deletedFileRetentionDuration)"
-    )

@@ -15,45 +15,18 @@ Vacuum removes the files of attempts that failed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-
-import orjson
+from dataclasses import replace
 
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan, finish_write, on_new_table, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.stream.errors import StreamError
-from trilake.errors import ConcurrentTransactionError, ForeignFilesError, ObjectNotFoundError, TableExistsError
-from trilake.storage.base import Store
+from trilake.errors import ConcurrentTransactionError, ForeignFilesError, TableExistsError
 from trilake.table.results import WriteResult
+from trilake.table.streams import BatchId
 
 OPERATION = "STREAMING UPDATE"
-
-
-@dataclass(frozen=True)
-class BatchId:
-    """A batch of a query; all runs on one checkpoint have the same ``query_id``."""
-
-    query_id: str
-    batch: int
-
-
-def query_id(checkpoint: Store) -> str:
-    """Read the stable id of the query from its checkpoint.
-
-    Raises ``StreamError`` if the folder holds no checkpoint: without an id a repeated batch could not be detected.
-    """
-    try:
-        metadata = orjson.loads(bytes(checkpoint.read("metadata")))
-        return str(metadata["id"])
-    except (ObjectNotFoundError, orjson.JSONDecodeError, KeyError, TypeError) as e:
-        raise StreamError(
-            "the checkpoint has no query id, so a retried batch cannot be recognized",
-            help="set the option checkpointLocation to the folder of the query's checkpoint",
-            file=f"{checkpoint.uri}/metadata",
-        ) from e
 
 
 def batch_request(request: WriteRequest, batch: BatchId) -> WriteRequest:

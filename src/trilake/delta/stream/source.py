@@ -30,7 +30,7 @@ from trilake.delta.protocol.table_features import in_commit_timestamp
 from trilake.delta.protocol.table_features.in_commit_timestamp import in_commit_timestamps_from
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, version_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
-from trilake.delta.stream.errors import StreamDataLossError, StreamOffsetError, StreamSchemaChangedError
+from trilake.delta.stream.errors import StreamOffsetError, StreamSchemaChangedError
 from trilake.delta.stream.offset import BASE_INDEX, Limit, Start, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
@@ -45,6 +45,7 @@ from trilake.delta.stream.tail import (
 )
 from trilake.errors import VersionNotFoundError
 from trilake.storage.base import ObjectMeta
+from trilake.table.streams import StreamDataLossError
 
 _log = logging.getLogger("trilake.delta")
 

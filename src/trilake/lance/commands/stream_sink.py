@@ -16,7 +16,6 @@ removes the files of an abandoned claim; that claim can never commit, and the ne
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, SchemaMismatchError
@@ -26,39 +25,28 @@ from trilake.lance.file.errors import DatasetExistsError
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import DataFile, Fragment, Manifest
-from trilake.lance.versions.stream import LanceStreamError
 from trilake.lance.versions.transaction import Transaction
 from trilake.lance.versions.versions import Listing, list_versions
 from trilake.storage.base import Store
-
-FOLDER = "_streams"
-#: Number of claims to keep; Spark repeats only the last batch.
-_KEPT = 200
+from trilake.table.streams import CLAIMS, BatchId, StreamError, delete_old_claims
 
 
-@dataclass(frozen=True)
-class LanceBatch:
-    """A micro-batch; ``query_id`` is the same for all runs with one checkpoint."""
-
-    query_id: str
-    batch: int
-
-    def key(self, attempt: int = 0) -> str:
-        """Return the key of the first claim, or of a later one if the files of earlier claims are gone."""
-        return f"{FOLDER}/{self.query_id}/{self.batch:020d}{f'.{attempt}' if attempt else ''}.txn"
+def claim_key(batch: BatchId, attempt: int = 0) -> str:
+    """Return the key of the first claim, or of a later one if the files of earlier claims are gone."""
+    return f"{batch.claims}{f'.{attempt}' if attempt else ''}.txn"
 
 
-class _DoneError(LanceStreamError):
+class _DoneError(StreamError):
     """The transaction is committed already; never leaves this module."""
 
 
 def commit_batch(
-    store: Store, plan: WritePlan, target: Target, batch: LanceBatch, fragments: Iterable[Fragment]
+    store: Store, plan: WritePlan, target: Target, batch: BatchId, fragments: Iterable[Fragment]
 ) -> int | None:
     """Commit the fragments of a batch unless it is committed already.
 
     Returns the version of the batch, or ``None`` for an append without rows.  Raises ``ConflictError``,
-    ``UnknownOutcomeError``, ``DatasetNotFoundError`` if the dataset was dropped or recreated, or ``LanceStreamError``
+    ``UnknownOutcomeError``, ``DatasetNotFoundError`` if the dataset was dropped or recreated, or ``StreamError``
     if the versions that would show whether the batch is committed were cleaned up.
     """
     fragments = tuple(fragments)
@@ -70,7 +58,7 @@ def commit_batch(
     begun = transaction.begin(0 if plan.base is None else plan.base.version, operation, plan.runtime)
     attempt = 0
     while True:
-        claimed = _claim(store, batch.key(attempt), begun)
+        claimed = _claim(store, claim_key(batch, attempt), begun)
         listing = list_versions(store)
         if claimed is not begun or (listing.versions and claimed.read_version == 0):
             version = _committed(store, listing, claimed)
@@ -79,9 +67,7 @@ def commit_batch(
         if claimed is begun or _are_there(store, claimed):
             break
         attempt += 1
-    if batch.batch >= _KEPT:
-        old = LanceBatch(batch.query_id, batch.batch - _KEPT)
-        store.delete([old.key(n) for n in range(4)])
+    delete_old_claims(store, batch, claim_key)
     replaces = plan.mode != "append"
     base = plan.base
     if claimed is not begun:  # its files exist, so it belongs to the current dataset
@@ -116,7 +102,7 @@ def _claim(store: Store, key: str, attempt: Transaction) -> Transaction:
 def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | None:
     """Return the version of a transaction, or ``None`` if it is not committed.
 
-    Raises ``LanceStreamError`` if a version that may have been committed by it was cleaned up.
+    Raises ``StreamError`` if a version that may have been committed by it was cleaned up.
     """
     missing = []
     for version in range(claimed.read_version + 1, listing.latest + 1):
@@ -134,9 +120,9 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
         again = list_versions(store)
         if not set(again.versions).isdisjoint(missing):
             return _committed(store, again, claimed)
-        raise LanceStreamError(
+        raise StreamError(
             f"cannot tell whether the batch was committed: versions {missing[:5]} were cleaned up",
-            help=f"if the batch's rows are missing, delete the query's folder below {FOLDER} and restart the query,"
+            help=f"if the batch's rows are missing, delete the query's folder below {CLAIMS} and restart the query,"
             " which writes them again; otherwise start it with a new checkpoint",
             file=store.uri,
         )

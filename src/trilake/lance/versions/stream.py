@@ -18,30 +18,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trilake.common.option_values import MAX_FILES, flag, positive, starting_version
-from trilake.errors import CorruptLogError, TrilakeError
-from trilake.lance.file.errors import DatasetVersionNotFoundError
+from trilake.errors import CorruptLogError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.versions import Listing, list_versions
 from trilake.storage.base import Store
+from trilake.table.streams import StreamDataLossError, StreamError
 
-
-class LanceStreamError(TrilakeError):
-    """A stream that reads or writes a dataset cannot continue."""
-
-    code = "STREAM"
-
-
-class LanceStreamGapError(LanceStreamError, DatasetVersionNotFoundError):
-    """Versions that a stream has not read were cleaned up."""
-
-    code = "STREAM_DATA_LOSS"
-    default_help = (
-        "rows were missed: start with a new checkpoint, or set failOnDataLoss=false to continue with the versions that"
-        " are left; keep old versions longer than the stream needs to read them"
-    )
+#: What to do if versions that a stream has not read were cleaned up.
+_GAP_HELP = (
+    "rows were missed: start with a new checkpoint, or set failOnDataLoss=false to continue with the versions that"
+    " are left; keep old versions longer than the stream needs to read them"
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ class LanceOffset:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> LanceOffset:
-        """Parse the JSON of a checkpoint.  Raises ``LanceStreamError``."""
+        """Parse the JSON of a checkpoint.  Raises ``StreamError``."""
         try:
             start = data.get("startedAt")
             return LanceOffset(
@@ -82,7 +72,7 @@ class LanceOffset:
                 None if start is None else (int(start["version"]), bool(start["isStartingVersion"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise LanceStreamError(
+            raise StreamError(
                 f"the checkpoint's offset {str(data)[:200]} is not an offset of a Lance dataset",
                 help="use the checkpoint of a query that reads this dataset, or a new one",
             ) from e
@@ -146,7 +136,7 @@ class LanceStream:
         listing, offset, count = list_versions(self.store), start, 0
         newest = listing.latest if self.until is None else min(self.until, listing.latest)
         if offset.version > newest + 1:
-            raise LanceStreamError(
+            raise StreamError(
                 f"the checkpoint is at version {offset.version - 1}, but the newest version is {newest}",
                 help="the dataset was recreated, or restored from a backup: use a new checkpoint",
                 file=self.store.uri,
@@ -155,7 +145,7 @@ class LanceStream:
         while offset.version <= newest and (limit is None or count < limit):
             try:
                 fragments = self._fragments(listing, offset)
-            except LanceStreamError:
+            except StreamError:
                 if count:
                     break  # deliver the fragments before the error first
                 raise
@@ -195,8 +185,9 @@ class LanceStream:
     def _fragments(self, listing: Listing, offset: LanceOffset) -> tuple[Fragment, ...]:
         version = offset.version
         if version not in listing.versions:
-            error = LanceStreamGapError(
+            error = StreamDataLossError(
                 f"the stream must continue with version {version}, which was cleaned up",
+                help=_GAP_HELP,
                 file=self.store.uri,
                 version=version,
             )
@@ -218,7 +209,7 @@ class LanceStream:
             declared, current = self.schema.project(shared), manifest.schema.project(shared)
             problems = current.differences(declared, nullability=False)
         if problems:
-            raise LanceStreamError(
+            raise StreamError(
                 f"the dataset's columns changed while it was being read: {'; '.join(problems)}",
                 help="all rows before the change were delivered; call load() and start the query again on the same"
                 " checkpoint; if that does not help, use a new checkpoint",
@@ -236,8 +227,9 @@ class LanceStream:
         if before is None and manifest.version > 1:
             if not self.options.fail_on_data_loss:
                 return ()
-            raise LanceStreamGapError(
+            raise StreamDataLossError(
                 f"the changes of version {manifest.version} are unknown without the version before it",
+                help=_GAP_HELP,
                 file=self.store.uri,
                 version=manifest.version,
             )
@@ -255,7 +247,7 @@ class LanceStream:
             return ()
         if self.options.ignore_changes:
             return new
-        raise LanceStreamError(
+        raise StreamError(
             "rows were deleted or replaced in the source, which a stream of new rows cannot express",
             help="skipChangeCommits=true skips such versions, ignoreDeletes=true those that only delete,"
             " ignoreChanges=true delivers their new fragments; restart with one of these options",

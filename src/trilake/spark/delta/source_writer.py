@@ -16,7 +16,7 @@ from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.property_values import parse_level
-from trilake.delta.stream.sink import BatchId, commit_batch, query_id
+from trilake.delta.stream.sink import commit_batch
 from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.session.compat import with_offsets
 from trilake.spark.session.engine import spark_engine
@@ -24,6 +24,7 @@ from trilake.spark.session.options import EXISTING, Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources import api
 from trilake.storage import open_store
+from trilake.table.streams import BatchId, query_id
 
 _log = logging.getLogger("trilake.spark")
 

@@ -1,13 +1,12 @@
 """``spark.readStream.format("delta")``: the Spark part of :mod:`trilake.delta.stream.source`.
 
-One process without a SparkSession, which lives as long as the query, makes offsets and plans; Spark's tasks read the
-files of a batch.  Partitions are self-contained, because Spark creates their reader in yet another process.
+Partitions are self-contained, because Spark creates their reader in yet another process.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,17 +19,16 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.changes import ChangeFeedTask, read_change_task
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan
-from trilake.delta.stream.errors import StreamDataLossError
 from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.errors import MissingFileError
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources import api
-from trilake.spark.session.sources.rows_source import Piece, as_declared, pack_files
+from trilake.spark.session.sources.rows_source import Piece, StreamReader, as_declared, pack_files
 from trilake.storage import open_store
+from trilake.table.streams import StreamDataLossError
 
 #: Options that limit a batch.
 STREAM_LIMITS = {"maxFilesPerTrigger", "maxBytesPerTrigger"}
@@ -46,9 +44,12 @@ class Analysed:
     version: int
 
 
-class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
+class DeltaStreamReader(StreamReader):
     """Reads a table as a stream.  ``analysed`` is ``None`` if the user gave the columns; only these are read and
     checked for changes."""
+
+    offset = StreamOffset
+    stream: DeltaStream
 
     def __init__(
         self,
@@ -58,44 +59,28 @@ class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
         options: StreamOptions,
         analysed: Analysed | None,
     ) -> None:
-        self.path, self.store, self.options, self.analysed = path, dict(store), options, analysed
-        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
-        self._opened: DeltaStream | None = None
+        super().__init__(path, store, schema)
+        self.options, self.analysed = options, analysed
+        self.max_files, self.max_bytes = options.max_files, options.max_bytes
 
-    @property
-    def stream(self) -> DeltaStream:
-        if self._opened is None:
-            log = DeltaLog(open_store(self.path, self.store), spark_engine())
-            if self.analysed is not None:
-                reading = Reading(self.analysed.metadata, self.analysed.version)
-            else:
-                head = log.head()
-                reading = Reading(head.metadata, head.version, self._columns(head.metadata))
-            self._opened = DeltaStream(log, reading, self.options)
-        return self._opened
+    def open_stream(self) -> DeltaStream:
+        log = DeltaLog(open_store(self.path, self.store), spark_engine())
+        if self.analysed is not None:
+            reading = Reading(self.analysed.metadata, self.analysed.version)
+        else:
+            head = log.head()
+            reading = Reading(head.metadata, head.version, self._columns(head.metadata))
+        return DeltaStream(log, reading, self.options)
 
     def _columns(self, metadata: Metadata) -> tuple[str, ...]:
         extra = {"_change_type", "_commit_version", "_commit_timestamp"} if self.options.read_change_feed else set()
         names = [n for n in self.declared.names if n not in extra]
         return tuple(resolve_columns(metadata.schema.names, names, self.path))
 
-    def initialOffset(self) -> dict[str, Any]:
-        return self.stream.initial().to_json()
-
-    def getDefaultReadLimit(self) -> api.ReadLimit:
-        if self.options.max_files is not None:
-            return api.ReadMaxFiles(self.options.max_files)
-        if self.options.max_bytes is not None:
-            return api.ReadMaxBytes(self.options.max_bytes)
-        return api.ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, Any], limit: api.ReadLimit) -> dict[str, Any]:
-        return self.stream.latest(StreamOffset.from_json(start), self._limit(limit)).to_json()
-
-    def _limit(self, limit: api.ReadLimit) -> Limit:
+    def limit(self, limit: api.ReadLimit) -> Limit:
         """Spark's limit, combined with the other option, since Spark supports only one limit."""
         if isinstance(limit, api.ReadMaxFiles):
-            return Limit(limit.max_files, self.options.max_bytes)
+            return Limit(limit.max_files, self.max_bytes)
         if isinstance(limit, api.ReadMaxBytes):
             return Limit(None, limit.max_bytes)
         return Limit()
@@ -103,12 +88,9 @@ class DeltaStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
     def reportLatestOffset(self) -> dict[str, Any]:
         return self.stream.newest().to_json()
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self.stream.stop_at_newest()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
-        batch = self.stream.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [Piece((tasks, batch.plan)) for tasks in pack_files(batch.tasks, task_size)]
+    def pieces(self, start: StreamOffset, end: StreamOffset) -> Iterable[Any]:
+        batch = self.stream.batch(start, end)
+        return [(tasks, batch.plan) for tasks in pack_files(batch.tasks, task_size)]
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         return self.rows_of(*cast(Piece, partition).part)

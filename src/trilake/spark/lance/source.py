@@ -18,10 +18,9 @@ from pyspark.sql import types as T
 from trilake.common.runtime import Runtime
 from trilake.common.text import columns_help
 from trilake.delta.standard import standard_engine
-from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, discard, write_fragments
-from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.stream_sink import commit_batch
 from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
@@ -38,19 +37,22 @@ from trilake.lance.versions.versions import list_versions, read_tag
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.vectors import Vectors, with_vectors
 from trilake.spark.session.compat import with_offsets
-from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of, table_path
-from trilake.spark.session.schemas import arrow_columns, from_spark, new_columns
+from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, table_path
+from trilake.spark.session.schemas import arrow_columns, new_columns
 from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import stream_reader, stream_writer
 from trilake.spark.session.sources.rows_source import (
     SPLIT_BYTES,
     Piece,
     RowsReader,
+    StreamReader,
+    StreamWriter,
     adjacent_files,
     as_declared,
     rows_schema,
 )
 from trilake.storage import open_store
+from trilake.table.streams import BatchId
 from trilake.table.table import table_gone
 
 READ_OPTIONS = ("version", "tag", "timestamp", "filter", "batchSize", "rowId", "rowAddress", "mlVectors")
@@ -114,7 +116,7 @@ class LanceDataSource(api.DataSource):
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
         if options.flag(EXISTING) and not list_versions(open_store(table_path(self.options), options.store)).versions:
             raise table_gone(table_path(self.options))
-        return stream_writer(LanceStreamWriter(self._writer(schema, overwrite, options), options), schema)
+        return stream_writer(StreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def opened(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
         """The version that the options name, and the options; ``more`` are additional valid names."""
@@ -336,6 +338,11 @@ class LanceWriter(api.DataSourceArrowWriter):
         base = transaction.load(store, self.read_version) if self.read_version else None
         return WritePlan(self.mode, base, self.options, self.runtime), target, fragments
 
+    def commit_batch(self, messages: Sequence[api.WriterCommitMessage | None], batch: BatchId) -> None:
+        """Commit the fragments of a stream's batch once; raises the error of :meth:`collected`."""
+        plan, target, fragments = self.collected(messages)
+        commit_batch(open_store(self.path, self.store), plan, target, batch, fragments)
+
     def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
         del messages
@@ -351,8 +358,10 @@ LANCE_STREAM_OPTIONS = (
 )
 
 
-class LanceStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
+class LanceStreamReader(StreamReader):
     """Reads a dataset as a stream; ``analysed`` is the dataset at the time when Spark read its columns."""
+
+    offset = LanceOffset
 
     def __init__(
         self,
@@ -362,39 +371,20 @@ class LanceStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailable
         options: LanceStreamOptions,
         analysed: Manifest | None,
     ) -> None:
-        self.path, self.store, self.options, self.analysed = path, dict(store), options, analysed
         arrays, ml = ml_vectors.plain(schema)
-        self.ml = tuple(ml)
-        self.declared = from_spark(arrays, keep_nullability=True).to_arrow_schema()
-        self._opened: LanceStream | None = None
+        super().__init__(path, store, arrays)
+        self.ml, self.options, self.analysed = tuple(ml), options, analysed
+        self.max_files = options.max_fragments
 
-    @property
-    def _stream(self) -> LanceStream:
-        if self._opened is None:
-            store = open_store(self.path, self.store)
-            self._opened = LanceStream(store, self.analysed or transaction.load(store), self.options)
-        return self._opened
+    def open_stream(self) -> LanceStream:
+        store = open_store(self.path, self.store)
+        return LanceStream(store, self.analysed or transaction.load(store), self.options)
 
-    def initialOffset(self) -> dict[str, Any]:
-        return self._stream.initial().to_json()
+    def reportLatestOffset(self) -> Any:
+        return self.stream.newest().to_json()
 
-    def getDefaultReadLimit(self) -> api.ReadLimit:
-        limit = self.options.max_fragments
-        return api.ReadAllAvailable() if limit is None else api.ReadMaxFiles(limit)
-
-    def latestOffset(self, start: dict[str, Any], limit: api.ReadLimit) -> dict[str, Any]:
-        files = limit.max_files if isinstance(limit, api.ReadMaxFiles) else None
-        return self._stream.latest(LanceOffset.from_json(start), files).to_json()
-
-    def reportLatestOffset(self) -> dict[str, Any]:
-        return self._stream.newest().to_json()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._stream.stop_at_newest()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
-        batch = self._stream.batch(LanceOffset.from_json(start), LanceOffset.from_json(end))
-        return [Piece(some) for some in adjacent_files(batch, lambda each: fragment_bytes(each[0]))]
+    def pieces(self, start: LanceOffset, end: LanceOffset) -> list[list[tuple[Fragment, LanceSchema]]]:
+        return adjacent_files(self.stream.batch(start, end), lambda each: fragment_bytes(each[0]))
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         store = open_store(self.path, self.store)
@@ -420,23 +410,3 @@ def stored_names(schema: LanceSchema, names: Sequence[str], uri: str) -> list[st
                 column=name,
             )
     return [name if name in schema.names else by_lower[name.lower()] for name in names]
-
-
-class LanceStreamWriter(api.DataSourceStreamArrowWriter):
-    """Writes the rows of a batch in tasks, like a job, and commits each batch once."""
-
-    def __init__(self, job: LanceWriter, options: Options) -> None:
-        self.job, self.checkpoint = job, checkpoint_of(options)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> api.WriterCommitMessage:
-        return self.job.write(iterator)
-
-    def commit(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
-        job = self.job
-        batch = LanceBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
-        plan, target, fragments = job.collected(messages)
-        commit_batch(open_store(job.path, job.store), plan, target, batch, fragments)
-
-    def abort(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
-        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
-        del messages, batchId

@@ -25,8 +25,7 @@ from trilake.delta.commands.write.write import WritePlan
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.stream.errors import StreamError
-from trilake.delta.stream.sink import BatchId, batch_request, commit_batch, committed
+from trilake.delta.stream.sink import batch_request, commit_batch, committed
 from trilake.errors import ConflictError, InvalidArgumentError
 from trilake.spark.delta.merge.builder import DeltaMergeBuilder
 from trilake.spark.delta.native_batch import BatchRows, with_rows
@@ -39,6 +38,7 @@ from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import session_store
 from trilake.table.results import WriteResult
+from trilake.table.streams import BatchId, StreamError
 
 #: Attempts of a merge that conflicts with other commits.
 _ATTEMPTS = 5

@@ -9,25 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
 
-from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError
 from trilake.spark.session.compat import with_offsets
-from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, checkpoint_of, table_path
+from trilake.spark.session.options import EXISTING, STREAM_WRITE_OPTIONS, Options, table_path
 from trilake.spark.session.schemas import from_spark, new_columns
 from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import stream_reader, stream_writer
-from trilake.spark.session.sources.rows_source import Piece, RowsReader, adjacent_files, as_declared, rows_schema
+from trilake.spark.session.sources.rows_source import (
+    Piece,
+    RowsReader,
+    StreamReader,
+    StreamWriter,
+    adjacent_files,
+    as_declared,
+    rows_schema,
+)
 from trilake.storage import open_store
+from trilake.table.streams import BatchId
 from trilake.table.table import table_gone
 from trilake.trevni.tables.dataset import Split, list_files, read_split
 from trilake.trevni.tables.row_groups import StagedFile
-from trilake.trevni.tables.stream import TrevniBatch, TrevniOffset, TrevniStream, commit_batch, parse_limit
+from trilake.trevni.tables.stream import TrevniOffset, TrevniStream, commit_batch, parse_limit
 from trilake.trevni.tables.table import TrevniTable
 from trilake.trevni.tables.table_write import (
     OPTIONS,
@@ -74,7 +82,7 @@ class TrevniDataSource(api.DataSource):
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
         if options.flag(EXISTING) and not list_files(open_store(table_path(self.options), options.store)):
             raise table_gone(table_path(self.options))
-        return stream_writer(TrevniStreamWriter(self._writer(schema, overwrite, options), options), schema)
+        return stream_writer(StreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> TrevniWriter:
         write_values = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
@@ -171,6 +179,13 @@ class TrevniWriter(api.DataSourceArrowWriter):
         files = [f for m in messages if isinstance(m, StagedFiles) for f in m.files]
         finish_table_write(open_store(self.path, dict(self.store)), self.plan, files)
 
+    def commit_batch(self, messages: Sequence[api.WriterCommitMessage | None], batch: BatchId) -> None:
+        """Move the files of a stream's batch into place once."""
+        parts = [m for m in messages if isinstance(m, StagedFiles)]
+        # Spark created this writer only for the commit; tasks used the plan of another writer.
+        plan = parts[0].plan if parts else self.plan
+        commit_batch(open_store(self.path, dict(self.store)), plan, batch, [f for m in parts for f in m.files])
+
     def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         # Tasks may still be running.  If the job is committed after all, it stays committed.
         give_up(open_store(self.path, dict(self.store)), self.plan)
@@ -179,64 +194,24 @@ class TrevniWriter(api.DataSourceArrowWriter):
 TREVNI_STREAM_OPTIONS = ("maxFilesPerTrigger", "failOnDataLoss")
 
 
-class TrevniStreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
+class TrevniStreamReader(StreamReader):
     """Reads a folder as a stream of files, with the columns of its first file when the stream was declared."""
+
+    offset = TrevniOffset
 
     def __init__(
         self, path: str, store: Mapping[str, str], schema: T.StructType, *, limit: int, fail_on_data_loss: bool
     ) -> None:
-        self.path, self.store, self.limit, self.fail = path, dict(store), limit, fail_on_data_loss
-        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
-        self._opened: TrevniStream | None = None
+        super().__init__(path, store, schema)
+        self.max_files, self.fail = limit, fail_on_data_loss
 
-    @property
-    def _stream(self) -> TrevniStream:
-        if self._opened is None:
-            self._opened = TrevniStream(open_store(self.path, self.store), fail_on_data_loss=self.fail)
-        return self._opened
+    def open_stream(self) -> TrevniStream:
+        return TrevniStream(open_store(self.path, self.store), fail_on_data_loss=self.fail)
 
-    def initialOffset(self) -> dict[str, Any]:
-        return TrevniOffset().to_json()
-
-    def getDefaultReadLimit(self) -> api.ReadLimit:
-        return api.ReadMaxFiles(self.limit)
-
-    def latestOffset(self, start: dict[str, Any], limit: api.ReadLimit) -> dict[str, Any]:
-        files = limit.max_files if isinstance(limit, api.ReadMaxFiles) else None
-        return self._stream.latest(TrevniOffset.from_json(start), files).to_json()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._stream.stop_at_newest()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
-        if start == end:
-            return []
-        splits = self._stream.batch(TrevniOffset.from_json(end))
-        return [Piece(some) for some in adjacent_files(splits, lambda split: split.size)]
+    def pieces(self, start: TrevniOffset, end: TrevniOffset) -> list[list[Split]]:
+        return [] if start == end else adjacent_files(self.stream.batch(end), lambda split: split.size)
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         for split in cast(Piece, partition).part:
             for batch in read_split(split, self.declared):
                 yield as_declared(batch, self.declared)
-
-
-class TrevniStreamWriter(api.DataSourceStreamArrowWriter):
-    """Stages the rows of a batch in tasks, like a job, and moves each batch into place once."""
-
-    def __init__(self, job: TrevniWriter, options: Options) -> None:
-        self.job, self.checkpoint = job, checkpoint_of(options)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
-        return self.job.write(iterator)
-
-    def commit(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
-        job, parts = self.job, [m for m in messages if isinstance(m, StagedFiles)]
-        # Spark created this writer only for the commit; tasks used the plan of another writer.
-        plan = parts[0].plan if parts else job.plan
-        batch = TrevniBatch(query_id(open_store(self.checkpoint, job.store)), batchId)
-        commit_batch(open_store(job.path, job.store), plan, batch, [f for m in parts for f in m.files])
-
-    def abort(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
-        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted here: the next attempt of
-        # the batch, or a later write, removes staged files.
-        del messages, batchId

@@ -13,9 +13,10 @@ from hashlib import blake2b
 from typing import Any
 
 from trilake.common.option_values import MAX_FILES, positive
-from trilake.errors import ObjectExistsError, ObjectNotFoundError, TrilakeError
+from trilake.errors import ObjectExistsError, ObjectNotFoundError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table.folders import is_hidden
+from trilake.table.streams import BatchId, StreamError, delete_old_claims
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import Split, split_of
 from trilake.trevni.tables.jobs import visible
@@ -25,12 +26,6 @@ from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write
 #: Time window in ms within which offsets name files: the longest time that a file may be staged.
 WINDOW_MS = 3_600_000
 _MODULUS = 1 << 53
-
-
-class TrevniStreamError(TrilakeError):
-    """A stream of a folder cannot continue."""
-
-    code = "STREAM"
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class TrevniOffset:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TrevniOffset:
-        """Parse the JSON of a checkpoint.  Raises ``TrevniStreamError`` for other JSON."""
+        """Parse the JSON of a checkpoint.  Raises ``StreamError`` for other JSON."""
         try:
             return TrevniOffset(
                 int(data["horizonMs"]),
@@ -63,7 +58,7 @@ class TrevniOffset:
                 tuple(map(str, data["added"])),
             )
         except (KeyError, TypeError, ValueError) as e:
-            raise TrevniStreamError(
+            raise StreamError(
                 f"expected the offset of a folder of Trevni files in the checkpoint, got {str(data)[:200]}",
                 help="use the checkpoint of a query that reads this folder, or a new one",
             ) from e
@@ -95,8 +90,12 @@ class TrevniStream:
         """Ignore files that appear from now on."""
         self._until = frozenset(m.key for m in self._files())
 
+    def initial(self) -> TrevniOffset:
+        """The first offset of a new stream."""
+        return TrevniOffset()
+
     def latest(self, start: TrevniOffset, limit: int | None = None) -> TrevniOffset:
-        """Return the end of a batch of at most ``limit`` files from ``start``.  Raises ``TrevniStreamError``."""
+        """Return the end of a batch of at most ``limit`` files from ``start``.  Raises ``StreamError``."""
         files = self._files()
         self._check_older(files, start)
         seen = set(start.recent)
@@ -127,7 +126,7 @@ class TrevniStream:
         if len(older) == start.older and sum(map(_hash, older)) % _MODULUS == start.older_hash:
             return
         if self.fail_on_data_loss:
-            raise TrevniStreamError(
+            raise StreamError(
                 f"the folder has {len(older)} files older than the stream's window, but the stream read {start.older}:"
                 " files arrived late or were removed",
                 help="set failOnDataLoss=false to continue without late files, or start with a new checkpoint",
@@ -144,39 +143,25 @@ def parse_limit(value: str | None) -> int:
     return positive("maxFilesPerTrigger", value) or MAX_FILES
 
 
-FOLDER = "_streams"
-#: Number of claims to keep; Spark repeats only the last batch.
-_KEPT = 200
+def claim_key(batch: BatchId, attempt: int) -> str:
+    """Return the key of a claim."""
+    return f"{batch.claims}.{attempt}"
 
 
-@dataclass(frozen=True)
-class TrevniBatch:
-    """A batch of a query; ``query_id`` is the same for all runs with one checkpoint."""
-
-    query_id: str
-    batch: int
-
-    def key(self, attempt: int) -> str:
-        """Return the key of a claim."""
-        return f"{FOLDER}/{self.query_id}/{self.batch:020d}.{attempt}"
-
-
-def commit_batch(store: Store, plan: TableWritePlan, batch: TrevniBatch, files: Sequence[StagedFile]) -> bool:
+def commit_batch(store: Store, plan: TableWritePlan, batch: BatchId, files: Sequence[StagedFile]) -> bool:
     """Commit the staged files of a batch unless it is committed already; returns whether this call did."""
     if not files and not plan.describe and plan.mode != "overwrite":
         return False
     attempt = 0
-    while not _claim(store, batch.key(attempt), plan.write_id):
-        job = store.read(batch.key(attempt)).to_pybytes().decode()
+    while not _claim(store, claim_key(batch, attempt), plan.write_id):
+        job = store.read(claim_key(batch, attempt)).to_pybytes().decode()
         if end_job(store, job):
             if job != plan.write_id:
                 jobs.remove_staged(store, plan.write_id)
             return False
         attempt += 1
     finish_table_write(store, plan, files)
-    if batch.batch >= _KEPT:
-        old = TrevniBatch(batch.query_id, batch.batch - _KEPT)
-        store.delete([old.key(n) for n in range(4)])
+    delete_old_claims(store, batch, claim_key)
     return True
 
 

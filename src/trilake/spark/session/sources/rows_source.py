@@ -1,10 +1,11 @@
-"""The common parts of the Python data sources for formats that Spark cannot scan: ``lance`` and ``trevni``."""
+"""The common parts of the Python data sources: batch reads of ``lance`` and ``trevni``, and all formats' streams."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -14,8 +15,12 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter as TableFilter
 from trilake.expr import parse_filter
+from trilake.spark.session.options import Options, checkpoint_of
 from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.spark.session.sources import api
 from trilake.spark.session.sources.api import DataSourceReader, InputPartition
+from trilake.storage import open_store
+from trilake.table.streams import BatchId, query_id
 
 File = TypeVar("File")
 
@@ -89,6 +94,75 @@ class RowsReader(DataSourceReader):
         if part is not None:
             for batch in self.rows_of(part):
                 yield from short_batches(as_declared(batch.rename_columns(self.declared.names), self.declared))
+
+
+class StreamReader(api.DataSourceStreamReader, api.SupportsTriggerAvailableNow):
+    """Reads a table as a stream, with the columns that Spark has declared.
+
+    One process without a SparkSession, which lives as long as the query, makes offsets and parts; Spark's tasks read
+    the parts.
+    """
+
+    #: The class of the stream's offsets.
+    offset: Any
+    #: The limits of a batch.
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+    def __init__(self, path: str, store: Mapping[str, str], schema: T.StructType) -> None:
+        self.path, self.store = path, dict(store)
+        self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
+
+    @cached_property
+    def stream(self) -> Any:
+        """The format's own stream, which knows the table's files."""
+        return self.open_stream()
+
+    @abstractmethod
+    def open_stream(self) -> Any:
+        """Open the format's own stream."""
+
+    @abstractmethod
+    def pieces(self, start: Any, end: Any) -> Iterable[Any]:
+        """The parts of a batch for the tasks."""
+
+    def initialOffset(self) -> Any:
+        return self.stream.initial().to_json()
+
+    def getDefaultReadLimit(self) -> api.ReadLimit:
+        if self.max_files is not None:
+            return api.ReadMaxFiles(self.max_files)
+        return api.ReadAllAvailable() if self.max_bytes is None else api.ReadMaxBytes(self.max_bytes)
+
+    def limit(self, limit: api.ReadLimit) -> Any:
+        """Spark's limit, as the format's stream takes it: a number of files."""
+        return limit.max_files if isinstance(limit, api.ReadMaxFiles) else None
+
+    def latestOffset(self, start: dict[str, Any], limit: api.ReadLimit) -> Any:
+        return self.stream.latest(self.offset.from_json(start), self.limit(limit)).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.stream.stop_at_newest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [Piece(part) for part in self.pieces(self.offset.from_json(start), self.offset.from_json(end))]
+
+
+class StreamWriter(api.DataSourceStreamArrowWriter):
+    """Writes the rows of a batch in tasks, like a batch write, and commits each batch once."""
+
+    def __init__(self, job: Any, options: Options) -> None:
+        self.job, self.checkpoint = job, checkpoint_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+        return self.job.write(iterator)
+
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        self.job.commit_batch(messages, BatchId(query_id(open_store(self.checkpoint, self.job.store)), batchId))
+
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None], batchId: int) -> None:
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted.
+        del messages, batchId
 
 
 #: The maximum bytes per task, and the cost of opening a file in bytes: Spark's defaults.
