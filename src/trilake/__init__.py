@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from trilake.delta.commands.merge.builder import MergeBuilder
     from trilake.delta.commands.merge.commit import MergeResult
     from trilake.delta.commands.optimize.optimize import OptimizeResult
-    from trilake.delta.commands.rows.change_result import ChangeResult
     from trilake.delta.commit.symlink_manifest import ManifestResult
     from trilake.delta.table import ArrowDeltaTable
     from trilake.delta.transaction import Transaction
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from trilake.table.explanation import Explanation
     from trilake.table.findings import Finding, Findings, Repairs
     from trilake.table.report_page import Advice, Report
-    from trilake.table.results import WriteResult
+    from trilake.table.results import ChangeResult, WriteResult
     from trilake.table.table import Table
     from trilake.tools.convert import Conversion, convert
     from trilake.tools.diff import diff
@@ -78,7 +77,6 @@ _HOME = {
         "spark.patches.streams": "stream_lag write_stream",
         "delta.commands.alter.alter_table": "Alter",
         "delta.table": "ArrowDeltaTable",
-        "delta.commands.rows.change_result": "ChangeResult",
         "delta.commands.maintenance.clone": "CloneResult",
         "delta.commands.maintenance.convert": "ConvertResult",
         "delta.commit.symlink_manifest": "ManifestResult",
@@ -98,7 +96,7 @@ _HOME = {
         "table.comparison.result": "TableDiff",
         "delta.transaction": "Transaction",
         "errors": "TrilakeError",
-        "table.results": "WriteResult",
+        "table.results": "ChangeResult WriteResult",
     }.items()
     for name in names.split()
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from trilake.common.arguments import checked
+from trilake.common.arguments import checked, column_names
 from trilake.common.extras import load
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
@@ -211,10 +211,3 @@ def sync_iceberg(
     sync = load("trilake.delta.iceberg.sync", "Iceberg metadata of Delta tables").sync
     count: int = sync(_existing(uri, storage_options), rebuild=rebuild)
     return count
-
-
-def column_names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Convert a name or names to a tuple; ``None`` stays ``None``."""
-    if columns is None:
-        return None
-    return (columns,) if isinstance(columns, str) else tuple(columns)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
-from trilake.common.arguments import checked
+from trilake.common.arguments import as_version, checked
 from trilake.common.timestamps import TimestampLike
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TableNotFoundError
@@ -14,7 +14,7 @@ from trilake.storage import open_store
 from trilake.table.explanation import Explanation
 from trilake.table.location import explained
 from trilake.table.registry import open_table
-from trilake.table.table import FilterLike, Table, as_version
+from trilake.table.table import FilterLike, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

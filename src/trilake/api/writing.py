@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from trilake.api.definitions import column_names
-from trilake.common.arguments import checked
+from trilake.common.arguments import checked, column_names
 from trilake.delta.protocol.property_values import parse_level
 from trilake.storage import open_store
 from trilake.storage.options import allowing_foreign

@@ -53,6 +53,30 @@ def count(
     return int(value)
 
 
+def as_version(version: object) -> int | None:
+    """Check the version from a caller; ``None`` is the newest.
+
+    Raises ``InvalidArgumentError`` for anything but an integer, such as a string, a fraction or a boolean.
+
+    >>> as_version(3), as_version(None)
+    (3, None)
+    """
+    if version is None:
+        return None
+    if isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_):
+        return int(version)
+    raise InvalidArgumentError(
+        f"version must be an integer, got {version!r:.80}", help='pass a time as timestamp, such as "2024-01-02"'
+    )
+
+
+def column_names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Convert a name or names to a tuple; ``None`` stays ``None``."""
+    if columns is None:
+        return None
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
 def _strings(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from trilake.delta.commands.maintenance.vacuum import VacuumResult
     from trilake.delta.commands.merge.builder import MergeBuilder
     from trilake.delta.commands.optimize.optimize import OptimizeResult
-    from trilake.delta.commands.rows.change_result import ChangeResult
     from trilake.delta.commit.symlink_manifest import ManifestResult
     from trilake.delta.scan.scan import Scan
     from trilake.expr import Filter
+    from trilake.table.results import ChangeResult
 
 
 @checked_methods

@@ -17,6 +17,7 @@ these promises, and ``tests/storage/test_contract.py`` cites them by number:
 
 from __future__ import annotations
 
+import errno
 import io
 import re
 from abc import ABC, abstractmethod
@@ -318,3 +319,28 @@ class AtomicWriter(io.RawIOBase):
     def as_io(self) -> IO[bytes]:
         """This writer, typed as a binary file."""
         return cast("IO[bytes]", self)
+
+
+#: The errors of the operating system for a file that does not exist.
+MISSING = (FileNotFoundError, NotADirectoryError)
+
+
+def storage_error(error: OSError, action: str, path: str, *, writing: bool = False) -> StorageError:
+    """The typed error for an operating system error about ``path``."""
+    code = error.errno
+    if isinstance(error, MISSING) and not writing:
+        return ObjectNotFoundError("no such file", file=path)
+    if code == errno.EISDIR and not writing:
+        return ObjectNotFoundError("expected a file, got a folder", file=path)
+    help = None
+    if code in (errno.EACCES, errno.EPERM):
+        help = "check the owner and permissions of the file and its folder"
+    elif code in (errno.ENOSPC, errno.EDQUOT):
+        help = "free some space, then try again: nothing was changed"
+    elif code == errno.EROFS:
+        help = "the file system is mounted read-only"
+    elif code == errno.EMFILE:
+        help = "raise the limit of open files (ulimit -n)"
+    elif isinstance(error, (NotADirectoryError, FileExistsError)):
+        help = "a parent of the path is a file, not a folder"
+    return StorageError(f"cannot {action} the file: {error.strerror or error}", help=help, file=path)

@@ -30,15 +30,22 @@ from typing import IO, Any, NoReturn
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
-from trilake.storage.local_writer import (
+from trilake.storage.base import (
     MISSING,
+    ObjectMeta,
+    Store,
+    WriteGroup,
+    check_key,
+    check_prefix,
+    check_range,
+    storage_error,
+)
+from trilake.storage.local_writer import (
     TEMP_PREFIX,
     LocalGroup,
     LocalWriter,
     behind_link,
     passes_link,
-    storage_error,
     write_in_order,
 )
 

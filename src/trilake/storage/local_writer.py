@@ -21,8 +21,8 @@ from typing import IO, NoReturn
 
 import pyarrow as pa
 
-from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.base import AtomicWriter, Store, check_key
+from trilake.errors import ObjectExistsError, StorageError, UnknownOutcomeError
+from trilake.storage.base import AtomicWriter, Store, check_key, storage_error
 from trilake.storage.durable import FileSystem, make_folder, sync, sync_folder, write_contents
 from trilake.storage.landing import MOST_BYTES, LandingGroup, give_up
 
@@ -30,7 +30,6 @@ TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
 
 _BUFFER = 1 << 18  # how much a writer buffers before it calls the kernel
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
-MISSING = (FileNotFoundError, NotADirectoryError)
 #: From this many small files on, syncing the whole file system is faster; most files that wait for it.
 _TOGETHER, _TOGETHER_MOST = 12, 2048
 #: Files of a group that are synced together, and threads for it.
@@ -411,27 +410,6 @@ def rename_noreplace(source: str, target: str) -> None:
         help = "use a file system with hard links: without them, two writers could both succeed"
         raise StorageError(message, help=help, file=target)
     raise OSError(code, os.strerror(code), target)
-
-
-def storage_error(error: OSError, action: str, path: str, *, writing: bool = False) -> StorageError:
-    """The typed error for an operating system error about ``path``."""
-    code = error.errno
-    if isinstance(error, MISSING) and not writing:
-        return ObjectNotFoundError("no such file", file=path)
-    if code == errno.EISDIR and not writing:
-        return ObjectNotFoundError("expected a file, got a folder", file=path)
-    help = None
-    if code in (errno.EACCES, errno.EPERM):
-        help = "check the owner and permissions of the file and its folder"
-    elif code in (errno.ENOSPC, errno.EDQUOT):
-        help = "free some space, then try again: nothing was changed"
-    elif code == errno.EROFS:
-        help = "the file system is mounted read-only"
-    elif code == errno.EMFILE:
-        help = "raise the limit of open files (ulimit -n)"
-    elif isinstance(error, (NotADirectoryError, FileExistsError)):
-        help = "a parent of the path is a file, not a folder"
-    return StorageError(f"cannot {action} the file: {error.strerror or error}", help=help, file=path)
 
 
 # --- Small files whose order survives a power failure: sync all contents, then rename in order ------------------------

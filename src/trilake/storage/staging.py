@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 
 from trilake.errors import StorageError
-from trilake.storage.base import Store, check_key
+from trilake.storage.base import Store, check_key, storage_error
 from trilake.storage.durable import make_folder, sync, sync_folder
-from trilake.storage.local_writer import behind_link, storage_error, temporary_name
+from trilake.storage.local_writer import behind_link, temporary_name
 
 #: Files that are synced concurrently.
 _SYNCS = 8

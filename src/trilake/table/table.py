@@ -13,14 +13,13 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from trilake.common.arguments import checked_methods, count, resolve_columns
 from trilake.common.compute import pc
 from trilake.common.display import PublicNames, table_of, text_of
 from trilake.common.extras import load
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
+from trilake.errors import SchemaMismatchError, TableNotFoundError, masked
 from trilake.table.explanation import Explanation
 from trilake.table.relations.parquet import parquet_relation
 
@@ -63,23 +62,6 @@ def table_gone(uri: str) -> TableNotFoundError:
         "the table was dropped or renamed during the write; no rows were written",
         help="write to the table's new name; a stream into a recreated table needs a new checkpoint to write all rows",
         file=uri,
-    )
-
-
-def as_version(version: object) -> int | None:
-    """Check the version from a caller; ``None`` is the newest.
-
-    Raises ``InvalidArgumentError`` for anything but an integer, such as a string, a fraction or a boolean.
-
-    >>> as_version(3), as_version(None)
-    (3, None)
-    """
-    if version is None:
-        return None
-    if isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_):
-        return int(version)
-    raise InvalidArgumentError(
-        f"version must be an integer, got {version!r:.80}", help='pass a time as timestamp, such as "2024-01-02"'
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike
 
-from trilake.common.arguments import checked, count
+from trilake.common.arguments import as_version, checked, count
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.table.findings import MAX_LISTED, Findings, as_depth
 from trilake.table.registry import find_format, format_named
-from trilake.table.table import Table, as_version
+from trilake.table.table import Table
 
 
 @checked

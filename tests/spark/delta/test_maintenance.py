@@ -24,8 +24,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, MissingFileError, SchemaMismatchError, TableExistsError
 from trilake.spark.catalog.entries import find_entry
-from trilake.spark.delta.clone import clone_location
-from trilake.spark.delta.maintenance import many_runner
+from trilake.spark.delta.maintenance import clone_location, many_runner
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 

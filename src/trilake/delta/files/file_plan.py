@@ -18,7 +18,7 @@ from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.iceberg import TAG, compat_versions, writes_partition_columns
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.voids import no_typed_column, without_voids
+from trilake.delta.protocol.schema_edit import no_typed_column, without_voids
 from trilake.delta.rules.row_rules import RowRules
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter

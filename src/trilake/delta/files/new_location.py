@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from trilake.errors import TableExistsError
 from trilake.storage.base import Store
-from trilake.storage.foreign import check_no_foreign_files
+from trilake.storage.ownership import check_no_foreign_files
 from trilake.table.location import check_not_below
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"

@@ -31,8 +31,7 @@ from trilake.delta.protocol.schema import (
     StructType,
     all_nullable,
 )
-from trilake.delta.protocol.schema_edit import strip
-from trilake.delta.protocol.voids import has_void, is_void, no_type, stored_type
+from trilake.delta.protocol.schema_edit import has_void, is_void, no_type, stored_type, strip
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.conform import Resolver, conform_array
 from trilake.delta.scan.row_text import describe_row

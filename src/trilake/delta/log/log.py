@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.arguments import as_version
 from trilake.delta.engine import Engine
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import (
@@ -75,7 +76,6 @@ from trilake.errors import (
 )
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table.location import explained
-from trilake.table.table import as_version
 
 _T = TypeVar("_T")
 _Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]

@@ -49,13 +49,14 @@ from trilake.delta.protocol.schema_edit import (
     Position,
     edit_type,
     format_path,
+    has_void,
+    is_void,
     nested_fields,
     parse_path,
     spelled,
     type_at,
 )
 from trilake.delta.protocol.sql_types import parse_sql_type, with_limits, without_limits
-from trilake.delta.protocol.voids import has_void, is_void
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, JudgeDefault
 from trilake.delta.rules.dependents import check_free_of_rules
 from trilake.delta.rules.identity import (

@@ -14,8 +14,7 @@ from trilake.delta.protocol.features import protocol_for, upgrade_protocol, upgr
 from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import format_path
-from trilake.delta.protocol.voids import no_typed_column, without_voids
+from trilake.delta.protocol.schema_edit import format_path, no_typed_column, without_voids
 from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.row_rules import RowRules
 from trilake.errors import InvalidArgumentError, SchemaMismatchError

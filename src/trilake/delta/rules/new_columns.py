@@ -6,10 +6,9 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType, check_distinct, types_in
-from trilake.delta.protocol.schema_edit import nested_fields
+from trilake.delta.protocol.schema_edit import check_storable, nested_fields
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.table_features.row_tracking import ID_COLUMN, VERSION_COLUMN
-from trilake.delta.protocol.voids import check_storable
 from trilake.errors import InvalidArgumentError
 
 #: Field metadata in which Spark stores a collation, such as ``{"name": "spark.UTF8_LCASE"}``; readers without

@@ -24,7 +24,7 @@ from trilake.delta.protocol.schema import (
     paired,
     with_parts,
 )
-from trilake.delta.protocol.schema_edit import strip
+from trilake.delta.protocol.schema_edit import is_void, strip
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.protocol.type_widening import (
     NO_WIDENING,
@@ -34,7 +34,6 @@ from trilake.delta.protocol.type_widening import (
     record_changes,
     widened,
 )
-from trilake.delta.protocol.voids import is_void
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.dependents import check_free_of_rules
 from trilake.delta.rules.identity import identity_columns

@@ -26,7 +26,7 @@ from trilake.delta.protocol.schema import (
     paired,
     where_marked,
 )
-from trilake.delta.protocol.voids import is_void
+from trilake.delta.protocol.schema_edit import is_void
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError

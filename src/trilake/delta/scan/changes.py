@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from trilake.common.arguments import as_version
 from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.snapshot import decoded_paths
@@ -28,7 +29,6 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
 from trilake.storage.base import Store
-from trilake.table.table import as_version
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"

@@ -25,7 +25,7 @@ from trilake.errors import (
 )
 from trilake.lance.file.errors import DatasetExistsError, DatasetNotFoundError, DatasetVersionNotFoundError
 from trilake.storage.base import Store
-from trilake.storage.foreign import check_no_foreign_files
+from trilake.storage.ownership import check_no_foreign_files
 from trilake.table.location import check_not_below
 
 VERSIONS, TAGS = "_versions", "_refs/tags"

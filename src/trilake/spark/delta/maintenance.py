@@ -1,4 +1,4 @@
-"""Maintenance of Delta tables in a Spark session: vacuum, restore, manifests, history and detail.
+"""Maintenance of Delta tables in a Spark session: vacuum, restore, clone, manifests, history and detail.
 
 The Delta layer has the commands; this module adds Spark's settings, executors for many files, and DataFrames with
 delta-spark's columns.
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.restore import METRICS, restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.rows.row_changes import Runner, run_here
@@ -21,11 +22,14 @@ from trilake.delta.log.descriptions import DETAIL, HISTORY, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
+from trilake.spark.catalog.named_tables import default_location, find_delta_table, new_name, refresh_name, table_at
 from trilake.spark.delta.large_vacuum import is_large, vacuum_large
+from trilake.spark.delta.settings import session_log
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
-from trilake.spark.session.settings import session_flag, session_time_ms
+from trilake.spark.session.settings import session_flag, session_store, session_time_ms
+from trilake.storage import is_absolute
 from trilake.storage.base import Store
 
 #: Settings of delta-spark.
@@ -135,3 +139,50 @@ def check_properties(properties: Mapping[str, str] | None) -> None:
     for key, value in properties.items():
         check_is(str, key, f"All property keys including {key}")
         check_is(str, value, f"All property values including {value}")
+
+
+def clone_table(
+    spark: SparkSession,
+    log: DeltaLog,
+    options: Mapping[str, str],
+    target: str,
+    shallow: bool,
+    replace: bool,
+    properties: Mapping[str, str] | None,
+    *,
+    version: int | None = None,
+) -> str:
+    """Clone a table and return the location of the target.  ``target`` is a path, ``delta.`/path```, or a name in the
+    catalog, which is created if it does not exist.  Raises ``ValueError``, as delta-spark does, for arguments of other
+    types."""
+    check_is(str, target, "target")
+    check_is(bool, shallow, "isShallow")
+    check_is(bool, replace, "replace")
+    check_properties(properties)
+    path, name, managed = clone_location(spark, target)
+    source = log.snapshot(version)
+
+    def run(path: str) -> str:
+        into, many = session_log(spark, session_store(spark, path, options)), many_runner(spark, log.store, least=32)
+        clone(source, log, into, shallow=shallow, replace_target=replace, properties=properties, run=many)
+        if name is not None:
+            refresh_name(spark, name, path, into, managed=managed is not False)
+        return path
+
+    if name is None or managed is not None:
+        return run(path)
+    comment = source.metadata.description
+    with new_name(spark, name, source.schema, comment=comment, options=options, replaces=replace) as location:
+        return run(location)
+
+
+def clone_location(spark: SparkSession, target: str) -> tuple[str, str | None, bool | None]:
+    """The path of a target, its name in the catalog (if any), and whether that is managed (``None`` if it is new)."""
+    by_path = table_at(target)
+    if by_path is not None and by_path.format == "delta":
+        return by_path.location, None, None
+    if is_absolute(target) or "/" in target:
+        return target, None, None
+    if (table := find_delta_table(spark, target)) is not None:
+        return table.location, target, table.managed
+    return default_location(spark, target), target, None

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
-from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.row_changes import (
     ChangedPart,
     FoundRows,
@@ -55,6 +54,7 @@ from trilake.spark.session.compat import analysed_frame
 from trilake.spark.session.runner import SparkRunner, chunks, run_over_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.storage.base import Store
+from trilake.table.results import ChangeResult
 
 
 def delete_rows(

@@ -15,11 +15,11 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError, stating
 from trilake.spark.catalog.named_tables import existing_delta_table, parts_of, table_at
-from trilake.spark.delta.clone import clone_table
 from trilake.spark.delta.convert import convert_table
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import (
     check_is,
+    clone_table,
     detail_frame,
     history_frame,
     restore_table,

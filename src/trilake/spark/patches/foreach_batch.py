@@ -18,7 +18,7 @@ from os import PathLike, fspath
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from trilake.common.arguments import checked
+from trilake.common.arguments import checked, column_names
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan
@@ -177,7 +177,7 @@ class foreach_batch:
         request = WriteRequest(
             "append",
             StructType(()),
-            _columns(partition_by),
+            column_names(partition_by),
             properties,
             schema_mode="merge" if merge_schema else None,
             user_metadata=user_metadata,
@@ -226,7 +226,7 @@ class foreach_batch:
         request = WriteRequest(
             "overwrite",
             StructType(()),
-            _columns(partition_by),
+            column_names(partition_by),
             properties,
             replace_where=replace_where,
             partition_overwrite="dynamic" if dynamic_partitions else "static",
@@ -311,7 +311,3 @@ class foreach_batch:
 def _exclude(names: str, both: bool) -> None:
     if both:
         raise InvalidArgumentError(f"{names} cannot be used together", help="pass one of them")
-
-
-def _columns(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else (names,) if isinstance(names, str) else tuple(names)

@@ -32,8 +32,7 @@ from trilake.delta.files.file_statistics import file_statistics, stated_columns
 from trilake.delta.files.file_writer import file_action
 from trilake.delta.protocol.column_mapping import nested_ids
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.delta.protocol.schema_edit import nested_fields
-from trilake.delta.protocol.voids import is_void, without_voids
+from trilake.delta.protocol.schema_edit import is_void, nested_fields, without_voids
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.spark.scan.obstacles import native_obstacle

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from trilake.api.definitions import column_names
-from trilake.common.arguments import checked
+from trilake.common.arguments import checked, column_names
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
 from trilake.common.runtime import SYSTEM_RUNTIME

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arguments import as_version
 from trilake.common.display import Displayed
 from trilake.delta.commands.maintenance.vacuum_files import list_files, vector_files
 from trilake.delta.commands.optimize.metrics import as_row
@@ -36,7 +37,6 @@ from trilake.delta.scan.read import locate
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.storage.base import Store
 from trilake.storage.uri import is_absolute
-from trilake.table.table import as_version
 
 #: The most missing files that an error lists.
 _NAMED = 100

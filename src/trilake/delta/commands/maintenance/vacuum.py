@@ -29,6 +29,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arguments import as_version
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
 from trilake.common.text import format_size, plural
@@ -71,7 +72,6 @@ from trilake.errors import (
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory, agreed_time, check_own
 from trilake.table.dropping import TableFiles
-from trilake.table.table import as_version
 
 _log = logging.getLogger("trilake.delta")
 

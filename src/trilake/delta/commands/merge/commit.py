@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from trilake.delta.commands.merge.clauses import Clause, predicates
-from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import Removal
 from trilake.delta.commands.rows.row_changes import RowCounts, commit_changes, moved_on
 from trilake.delta.commit.conflicts import ReadSet
@@ -18,6 +17,7 @@ from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.table.results import ChangeResult
 
 #: The condition and the clauses of a merge as the history shows them.
 ForHistory = tuple[str, Sequence[Clause[str]]]

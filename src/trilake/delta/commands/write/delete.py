@@ -15,7 +15,6 @@ from typing import Literal
 import orjson
 from pyroaring import BitMap64
 
-from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import remove_rows
 from trilake.delta.commands.rows.row_changes import (
     ChangedPart,
@@ -34,6 +33,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
+from trilake.table.results import ChangeResult
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.common.progress import track
-from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.row_changes import (
     ChangedFile,
     ChangedPart,
@@ -52,6 +51,7 @@ from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
 from trilake.storage.base import Store
+from trilake.table.results import ChangeResult
 
 #: Rows updated together.
 _CHUNK = 1 << 17
