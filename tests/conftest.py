@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import trilake
 from tests import jvm
 from tests.s3_server import S3Server, s3_server
 from trilake.errors import TrilakeError
@@ -114,6 +115,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session("trilake tests", **conf)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    """That session with trilake registered."""
+    trilake.register(spark)
+    return spark
 
 
 @pytest.fixture

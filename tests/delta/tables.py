@@ -19,6 +19,8 @@ import trilake
 from tests.fault_store import Fault, FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.deletion_vectors import serialize, z85_encode
@@ -27,6 +29,7 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.memory import MemoryStore
+from trilake.table.results import WriteResult
 
 Action = Mapping[str, Any]
 
@@ -111,6 +114,11 @@ def opened(uri: str | Path, **options: Any) -> ArrowDeltaTable:
     table = trilake.open(uri, **options)
     assert isinstance(table, ArrowDeltaTable)
     return table
+
+
+def write(log: DeltaLog, rows: pa.Table, mode: Any = "append", **request: Any) -> WriteResult:
+    """Write rows in one commit; ``request`` are other fields of the request."""
+    return write_arrow(log, rows.schema, rows.to_batches(), WriteRequest(mode, from_arrow(rows.schema), **request))
 
 
 def table_of(

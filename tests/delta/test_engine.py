@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import add, lines, metadata, protocol
+from tests.delta.tables import add, lines, metadata, protocol, write
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import plan_write, write_arrow
 from trilake.delta.engine import Engine
@@ -94,7 +94,7 @@ def test_rules_use_the_query_of_the_engine(tmp_path: Path) -> None:
     rows = pa.table({"s": [{"m": 1}], "same": [{"m": 1}]})
     trilake.create(tmp_path, rows.schema, generated={"same": "s"})
     log = DeltaLog(open_store(tmp_path), replace(standard_engine(), query=spied))
-    write_arrow(log, rows.schema, rows.to_batches(), WriteRequest("append", from_arrow(rows.schema)))
+    write(log, rows)
     assert [sql for sql in seen if "DISTINCT" in sql] != []
 
 

@@ -16,11 +16,9 @@ import pytest
 
 import trilake
 from tests.delta.spellings import VALUES, key, spell
-from tests.delta.tables import add, lines, log_of, metadata, opened, parquet, table_of
+from tests.delta.tables import add, lines, log_of, metadata, opened, parquet, table_of, write
 from tests.fault_store import FaultStore
 from trilake.delta.commands.optimize.optimize import AutoCompaction
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit.symlink_manifest import FOLDER, generate_manifests
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
@@ -112,13 +110,12 @@ def conflict(world: World) -> None:
 
     log = DeltaLog(FaultStore(world.store, before=before), standard_engine())
     data = world.data((100, mine))
-    request = WriteRequest("overwrite", from_arrow(data.schema), partition_overwrite="dynamic")
     if key(mine) == key(other):
         with pytest.raises(ConcurrentAppendError):
-            write_arrow(log, data.schema, data.to_batches(), request)
+            write(log, data, "overwrite", partition_overwrite="dynamic")
         world.check([*world.rows, (50, other)])
     else:
-        write_arrow(log, data.schema, data.to_batches(), request)
+        write(log, data, "overwrite", partition_overwrite="dynamic")
         world.check([*_outside(world.rows, mine), (50, other), (100, mine)])
 
 
@@ -127,9 +124,7 @@ def replace_where(world: World) -> None:
     log = DeltaLog(world.store, standard_engine())
     data = world.data((100, value))
     literal = "k IS NULL" if value is None else f"k = {_sql(world.type, value)}"
-    write_arrow(
-        log, data.schema, data.to_batches(), WriteRequest("overwrite", from_arrow(data.schema), replace_where=literal)
-    )
+    write(log, data, "overwrite", replace_where=literal)
     world.check([*_outside(world.rows, value), (100, value)])
 
 
@@ -150,9 +145,7 @@ def compact(world: World) -> None:
     least = len(_in(world.rows, value)) + 1
     engine = standard_engine(compaction=lambda _: AutoCompaction(enabled=True, min_files=max(2, least)))
     data = world.data((100, value))
-    write_arrow(
-        DeltaLog(world.store, engine), data.schema, data.to_batches(), WriteRequest("append", from_arrow(data.schema))
-    )
+    write(DeltaLog(world.store, engine), data)
     files = world.check([*world.rows, (100, value)])
     assert files == len(_outside(world.rows, value)) + 1
 

@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.connect_session import run_apart
-from tests.delta.tables import rows
+from tests.delta.tables import opened, rows
 from trilake import DeltaTable
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     ConstraintViolatedError,
     ExpressionError,
@@ -38,18 +37,6 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 _NO_NATIVE = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
-def _open(path: Path) -> ArrowDeltaTable:
-    table = trilake.open(path)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
-
-
 def _table(session: SparkSession, path: Path, **options: Any) -> DeltaTable:
     """Ten rows in two files: id, v as a string, p."""
     data = pa.table({"id": pa.array(range(10), pa.int64()), "v": [str(i) for i in range(10)], "p": ["a", "b"] * 5})
@@ -59,11 +46,11 @@ def _table(session: SparkSession, path: Path, **options: Any) -> DeltaTable:
 
 
 def _ids(path: Path) -> list[int]:
-    return sorted(_open(path).to_arrow()["id"].to_pylist())
+    return sorted(opened(path).to_arrow()["id"].to_pylist())
 
 
 def _values(path: Path, name: str = "v") -> dict[int, Any]:
-    return {r["id"]: r[name] for r in rows(_open(path).to_arrow())}
+    return {r["id"]: r[name] for r in rows(opened(path).to_arrow())}
 
 
 def _metrics(table: DeltaTable) -> dict[str, str]:
@@ -83,11 +70,11 @@ def test_delete_as_in_delta_spark_documentation(session: SparkSession, tmp_path:
         table.delete(condition=1)  # type: ignore[arg-type]
     table.alias("t").delete("t.id > 7 AND t.p = 'a'")
     assert 8 not in _ids(tmp_path)
-    version = _open(tmp_path).version
+    version = opened(tmp_path).version
     table.delete("id = 100")
     table.delete("id % 7 = 8")  # without statistics
     table.update("id % 7 = 8", {"v": "'x'"})
-    assert _open(tmp_path).version == version
+    assert opened(tmp_path).version == version
     table.delete()
     assert _ids(tmp_path) == []
     (first, *_) = table.history().collect()
@@ -133,7 +120,7 @@ def test_rejected_change_changes_nothing(session: SparkSession, tmp_path: Path) 
         table.update(set={"v": "1", "V": "2"})
     with pytest.raises(WriteFailedError, match=r"no files remain.*CAST_INVALID_INPUT"):
         table.update(set={"id": "p"})
-    assert (_open(tmp_path).version, len(list(tmp_path.glob("*.parquet")))) == (1, 2)
+    assert (opened(tmp_path).version, len(list(tmp_path.glob("*.parquet")))) == (1, 2)
     trilake.alter(str(tmp_path)).set_properties({"delta.appendOnly": "true"})
     for run in (table.delete, lambda: table.update(set={"v": "1"})):
         with pytest.raises(InvalidArgumentError, match="only allow appends"):
@@ -161,20 +148,20 @@ def test_changed_rows_files_feed_and_row_ids(
     metrics = _metrics(table)
     assert (metrics["numUpdatedRows"], metrics["numCopiedRows"]) == ("3", "0" if vectors else "5")
     assert metrics["numDeletionVectorsAdded"] == ("3" if vectors else "0")
-    changes = sorted((c["id"], c["_change_type"], c["v"], c["p"]) for c in _open(tmp_path).changes(2).to_pylist())
+    changes = sorted((c["id"], c["_change_type"], c["v"], c["p"]) for c in opened(tmp_path).changes(2).to_pylist())
     assert changes[-2:] == [(7, "update_postimage", "77", "c"), (7, "update_preimage", "7", "b")]
     assert len(changes) == 6
     is_even = F.udf(lambda i: i % 2 == 0, "boolean")
     table.delete(is_even("id") & (F.col("id") > 3))
     assert _ids(tmp_path) == [0, 1, 2, 3, 5, 7, 9]
-    found = [(c["id"], c["_change_type"]) for c in _open(tmp_path).changes(3).to_pylist()]
+    found = [(c["id"], c["_change_type"]) for c in opened(tmp_path).changes(3).to_pylist()]
     assert sorted(found) == [(4, "delete"), (6, "delete"), (8, "delete")]
     assert _row_ids(tmp_path) == _ids(tmp_path)  # each row was written in the order of its id
 
 
 def _row_ids(path: Path) -> list[int]:
     """The row ids of the remaining rows, by ``id`` (the first files had them in another order)."""
-    table = _open(path)
+    table = opened(path)
     name = table.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
     origin: dict[int, int] = {}
     for version in (1, table.version):
@@ -204,7 +191,7 @@ def test_deleted_rows_of_many_files_are_collected_as_bitmaps(
     monkeypatch.setattr(row_addresses, "_MANY_ROWS", 0)
     data = pa.table({"id": pa.array(range(100_000), pa.int64())})
     trilake.write(data, tmp_path, properties=VECTORS)
-    result = delete_rows(session, _open(tmp_path), "id % 1000 = 0 or id between 32766 and 32770 or id = 65536")
+    result = delete_rows(session, opened(tmp_path), "id % 1000 = 0 or id between 32766 and 32770 or id = 65536")
     expected = {i for i in range(100_000) if i % 1000 == 0 or 32766 <= i <= 32770 or i == 65536}
     assert result.rows == len(expected)
     assert set(_ids(tmp_path)) == set(range(100_000)) - expected
@@ -212,8 +199,8 @@ def test_deleted_rows_of_many_files_are_collected_as_bitmaps(
 
 def test_row_addresses_belong_to_the_snapshot(session: SparkSession, tmp_path: Path) -> None:
     _table(session, tmp_path, properties=VECTORS)
-    _open(tmp_path).delete("id in (0, 7)")
-    table = _open(tmp_path)
+    opened(tmp_path).delete("id in (0, 7)")
+    table = opened(tmp_path)
     found = addressed_rows(session, table, range(table.snapshot.adds.num_rows))
     got = {(r[FILE], r[ROW]): r["id"] for r in found.frame.collect()}
     first = [0 if '"minValues":{"id":0' in s else 5 for s in table.snapshot.adds["stats"].to_pylist()]
@@ -262,12 +249,12 @@ def test_column_named_like_the_alias(session: SparkSession, tmp_path: Path) -> N
     trilake.write(data, tmp_path)
     table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
     table.update("t.v = 3", {"t.t.v": "t.v + 10", "t.w": "t.t.v + 20"})
-    assert rows(_open(tmp_path).to_arrow()) == [{"t": {"v": 13, "w": 21}, "v": 3}]
+    assert rows(opened(tmp_path).to_arrow()) == [{"t": {"v": 13, "w": 21}, "v": 3}]
     with pytest.raises(InvalidArgumentError, match="conflict"):
         table.update(set={"t.v": "1", "v": "2"})
     source = session.createDataFrame([(3,)], "k INT").alias("s")
     table.merge(source, "s.k = t.v").whenMatchedUpdate(set={"t.t.v": "s.k", "t.v": "t.v + 1"}).execute()
-    assert rows(_open(tmp_path).to_arrow()) == [{"t": {"v": 3, "w": 21}, "v": 4}]
+    assert rows(opened(tmp_path).to_arrow()) == [{"t": {"v": 3, "w": 21}, "v": 4}]
 
 
 def test_timestamps_use_the_session_time_zone(session: SparkSession, tmp_path: Path, conf: Any) -> None:
@@ -341,12 +328,12 @@ def test_table_rules_are_enforced(session: SparkSession, tmp_path: Path) -> None
     table.update("id = 2", {"v": "'Rupert'"})
     assert _values(tmp_path, "h") == {1: "R163", 2: "R163"}
     trilake.alter(str(tmp_path)).add_constraint("short", "length(v) < 10")
-    version, files = _open(tmp_path).version, set(tmp_path.glob("*.parquet"))
+    version, files = opened(tmp_path).version, set(tmp_path.glob("*.parquet"))
     with pytest.raises(ConstraintViolatedError, match="short"):
         table.update(set={"v": "repeat(v, 5)"})
     with pytest.raises(ConstraintViolatedError, match="id"):
         table.update(set={"id": "NULL"})
-    assert (_open(tmp_path).version, set(tmp_path.glob("*.parquet"))) == (version, files)
+    assert (opened(tmp_path).version, set(tmp_path.glob("*.parquet"))) == (version, files)
 
 
 def test_nondeterministic_values_are_computed_once(session: SparkSession, tmp_path: Path) -> None:
@@ -357,7 +344,7 @@ def test_nondeterministic_values_are_computed_once(session: SparkSession, tmp_pa
     )
     DeltaTable.forPath(session, str(tmp_path)).update("id >= 10", {"x": F.rand()})
     images = {
-        c["id"]: c["x"] for c in _open(tmp_path).changes(1).to_pylist() if c["_change_type"] == "update_postimage"
+        c["id"]: c["x"] for c in opened(tmp_path).changes(1).to_pylist() if c["_change_type"] == "update_postimage"
     }
     assert {i: x for i, x in _values(tmp_path, "x").items() if i >= 10} == images
     assert len(set(images.values())) == 40

@@ -17,12 +17,6 @@ from trilake import DeltaTable, DeltaTableBuilder, IdentityGenerator
 from trilake.errors import InvalidArgumentError
 
 
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 def _builder(spark: SparkSession, path: Path) -> DeltaTableBuilder:
     return DeltaTable.create(spark).location(str(path))
 

@@ -23,12 +23,6 @@ from trilake.errors import ConstraintViolatedError, InvalidArgumentError, Trilak
 from trilake.storage import open_store
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 def _save(df: Any, path: Path, mode: str = "append", **options: Any) -> None:
     writer = df.write.format("delta").mode(mode)
     for key, value in options.items():

@@ -11,19 +11,16 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import add, log_of, metadata, protocol, remove
+from tests.delta.tables import add, log_of, metadata, protocol, remove, write
 from tests.fault_store import FaultStore
 from tests.runtimes import runtime_in_ms
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import State, empty_state
-from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.protocol.table_features import in_commit_timestamp
 from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, ProtocolChangedError, WriteFailedError
@@ -36,8 +33,7 @@ TIMED = {"delta.enableInCommitTimestamps": "true"}
 
 def _append(store: Store, count: int, runtime: Runtime | None = None, **request: Any) -> None:
     rows = pa.table({"a": list(range(count))})
-    write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
-    write_arrow(DeltaLog(store, standard_engine(runtime=runtime)), rows.schema, rows.to_batches(), write_request)
+    write(DeltaLog(store, standard_engine(runtime=runtime)), rows, **request)
 
 
 def _ranges(store: Store) -> list[tuple[int, int, int]]:

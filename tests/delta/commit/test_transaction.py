@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, rows
+from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, rows, write
 from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.commands.alter.alter_table import Alter
@@ -57,9 +57,7 @@ ONE = pa.table({"a": [1]})
 
 
 def _write(store: Store, data: pa.Table = ONE, *, runtime: Runtime | None = None, **request: Any) -> WriteResult:
-    write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(data.schema), **request})
-    log = DeltaLog(store, standard_engine(runtime=runtime))
-    return write_arrow(log, data.schema, data.to_batches(), write_request)
+    return write(DeltaLog(store, standard_engine(runtime=runtime)), data, **request)
 
 
 def _rows(store: Store) -> int:
@@ -244,7 +242,7 @@ def test_moved_identity_marks_ignore_new_clustering_columns() -> None:
     store = MemoryStore()
     trilake.create(store.uri, {"id": "bigint", "a": "bigint"}, identity=["id"], cluster_by="a")
     other = _after(store, lambda: Alter(DeltaLog(store, standard_engine())).cluster_by("id"))
-    assert write_arrow(other, ONE.schema, ONE.to_batches(), WriteRequest("append", from_arrow(ONE.schema))).version == 2
+    assert write(other, ONE).version == 2
 
 
 def test_dropped_domain_metadata_conflicts_with_a_new_domain() -> None:
@@ -300,8 +298,7 @@ def test_writes_pass_newly_enabled_features(key: str | None) -> None:
         _write(store)
 
     racing = _after(store, enable)
-    request = WriteRequest("append", from_arrow(ONE.schema))
-    assert write_arrow(racing, ONE.schema, ONE.to_batches(), request).version == 4
+    assert write(racing, ONE).version == 4
     switch = {k: v for k, v in enabled.items() if "feature" not in k}
     assert switch.items() <= log.head().metadata.configuration.items()
     assert sorted(trilake.open(store.uri).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
@@ -329,7 +326,7 @@ def test_writes_conflict_with_other_changes_of_the_table(changed: dict[str, str]
     _write(store, properties={"delta.enableDeletionVectors": "true"})
     other = _after(store, lambda: Alter(DeltaLog(store, standard_engine())).set_properties(changed))
     with pytest.raises((MetadataChangedError, ProtocolChangedError)):
-        write_arrow(other, ONE.schema, ONE.to_batches(), WriteRequest("append", from_arrow(ONE.schema)))
+        write(other, ONE)
 
 
 def test_commits_that_keep_the_metadata_ignore_identity_marks() -> None:

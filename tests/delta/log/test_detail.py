@@ -6,10 +6,8 @@ import datetime as dt
 
 import pyarrow as pa
 
-from tests.delta.tables import fixed_runtime, with_runtime
+from tests.delta.tables import fixed_runtime, with_runtime, write
 from trilake.delta.commands.write.create import TableDescription, create_table
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.descriptions import DETAIL, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
@@ -28,7 +26,7 @@ def test_detail_has_all_columns() -> None:
         name="db.t",
     )
     create_table(with_runtime(log, fixed_runtime()), described)
-    write_arrow(log, rows.schema, iter(rows.to_batches()), WriteRequest("append", from_arrow(rows.schema)))
+    write(log, rows)
     snapshot = log.snapshot()
     result = detail(log, snapshot)
     assert result.schema.equals(DETAIL)
@@ -53,8 +51,7 @@ def test_detail_of_an_older_version() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     table = pa.table({"p": [1, 2], "n": [1, 2]})
     for mode in ("append", "overwrite"):
-        write_request = WriteRequest(mode, from_arrow(table.schema), partition_by=("p",))
-        write_arrow(log, table.schema, iter(table.to_batches()), write_request)
+        write(log, table, mode, partition_by=("p",))
         table = table.slice(1)
     assert [detail(log, log.snapshot(v))["numFiles"].to_pylist() for v in (0, 1)] == [[2], [1]]
     assert detail(log, log.snapshot())["partitionColumns"].to_pylist() == [["p"]]

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import write
 from tests.fault_store import FaultStore
 from trilake.common.runtime import SYSTEM_RUNTIME
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import transaction
 from trilake.delta.engine import Engine
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -23,7 +22,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import checkpoint_key, commit_key
-from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import MetadataChangedError
@@ -135,8 +133,7 @@ def _run_upkeep(log: DeltaLog, upkeep: str) -> object:
 
 def _rows(store: MemoryStore, engine: Engine, rows: pa.Table, versions: int, **properties: str) -> None:
     for _ in range(versions):
-        request = WriteRequest("append", from_arrow(rows.schema), properties=properties)
-        write_arrow(DeltaLog(store, engine), rows.schema, rows.to_batches(), request)
+        write(DeltaLog(store, engine), rows, properties=properties)
 
 
 def _recreate(store: MemoryStore, engine: Engine, versions: int) -> None:

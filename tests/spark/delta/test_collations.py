@@ -18,12 +18,6 @@ pytestmark = pytest.mark.skipif(RELEASE < (4, 0), reason="Spark knows no collati
 
 
 @pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
-@pytest.fixture
 def collated(session: SparkSession) -> DataFrame:
     return session.createDataFrame([("a", 7)], "s string, i bigint").selectExpr("collate(s, 'UTF8_LCASE') AS s", "i")
 

@@ -45,12 +45,6 @@ def _set(spark: SparkSession, **settings: str) -> Iterator[None]:
             spark.conf.unset(key)
 
 
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 def _frame(spark: SparkSession, *rows: tuple[str, int]) -> DataFrame:
     return spark.createDataFrame(list(rows), "p string, n int")
 

@@ -14,12 +14,6 @@ from trilake.errors import MissingFileError
 from trilake.spark.session.sources.rows_source import pack_files
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     """Three versions: 0 holds 1..4 in partitions a and b, 1 adds 5, 2 overwrites partition b."""

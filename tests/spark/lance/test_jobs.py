@@ -25,12 +25,6 @@ from trilake.spark.lance.merge_job import merge_insert
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "n": pa.array(range(100), pa.int64()), "s": ["old"] * 100})
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     where = str(tmp_path / "t")

@@ -41,12 +41,6 @@ ROWS = pa.table(
 )
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     where = str(tmp_path / "t")

@@ -20,12 +20,6 @@ from trilake.spark.session.sources.rows_source import Piece
 from trilake.spark.trevni.source import TrevniDataSource, TrevniReader
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Partition folders with 100 rows each; ``n`` ascends, in blocks of a few rows."""

@@ -9,17 +9,11 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.metadata.column_changes import sync_identity
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.rules.identity import HIGH_WATER_MARK, identity_columns
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-
-
-def _table(path: Path) -> ArrowDeltaTable:
-    table = trilake.open(path)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def _without_mark(path: Path) -> None:
@@ -44,12 +38,12 @@ def test_new_values_follow_the_highest_existing_value(
     trilake.write(pa.table({"id": [given], "n": pa.array([1], pa.int32())}), tmp_path, mode="append")
     _without_mark(tmp_path)
     trilake.alter(tmp_path).sync_identity("id")
-    [column] = identity_columns(_table(tmp_path).snapshot.schema)
+    [column] = identity_columns(opened(tmp_path).snapshot.schema)
     assert column.mark == mark
-    version = _table(tmp_path).version
+    version = opened(tmp_path).version
     assert trilake.alter(tmp_path).sync_identity("ID") == version  # nothing to do
     trilake.write(pa.table({"n": pa.array([2], pa.int32())}), tmp_path, mode="append")
-    assert mark + step in _table(tmp_path).to_arrow()["id"].to_pylist()
+    assert mark + step in opened(tmp_path).to_arrow()["id"].to_pylist()
 
 
 def test_off_step_high_water_mark_is_rounded(tmp_path: Path) -> None:
@@ -59,13 +53,13 @@ def test_off_step_high_water_mark_is_rounded(tmp_path: Path) -> None:
         trilake.write(pa.table({"id": [given], "n": pa.array([1], pa.int32())}), tmp_path, mode="append")
         trilake.alter(tmp_path).sync_identity("id")
         trilake.write(pa.table({"n": pa.array([2], pa.int32())}), tmp_path, mode="append")
-    assert sorted(_table(tmp_path).to_arrow()["id"].to_pylist()) == [25, 41, 50, 61]
+    assert sorted(opened(tmp_path).to_arrow()["id"].to_pylist()) == [25, 41, 50, 61]
 
 
 def test_high_water_mark_never_moves_back(tmp_path: Path) -> None:
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity=["id"])
     trilake.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}), tmp_path, mode="append")
-    head = _table(tmp_path).snapshot
+    head = opened(tmp_path).snapshot
     for reached in (None, 1, 3):
         change = sync_identity(Protocol(1, 6), head.metadata, "id", reached)
         assert identity_columns(change.metadata.schema)[0].mark == 3

@@ -10,15 +10,9 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
-
-
-def _table(path: Path) -> ArrowDeltaTable:
-    table = trilake.open(path)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def _rows() -> pa.Table:
@@ -44,34 +38,34 @@ def test_missing_statistics_are_computed_from_rows(
 ) -> None:
     properties = {"delta.columnMapping.mode": mapping, "delta.enableDeletionVectors": "true"}
     trilake.write(_rows(), tmp_path, partition_by="p", properties=properties)
-    stated = {a["path"]: json.loads(a["stats"]) for a in _table(tmp_path).snapshot.adds.to_pylist()}
+    stated = {a["path"]: json.loads(a["stats"]) for a in opened(tmp_path).snapshot.adds.to_pylist()}
     _without_statistics(tmp_path, 0, fields)
-    before = _table(tmp_path)
+    before = opened(tmp_path)
     assert compute_statistics(before.log).num_files == 2
-    after = _table(tmp_path)
+    after = opened(tmp_path)
     assert {a["path"]: json.loads(a["stats"]) for a in after.snapshot.adds.to_pylist()} == stated
     assert after.to_arrow().sort_by("p").equals(before.to_arrow().sort_by("p"))
     assert compute_statistics(after.log).num_files == 0
-    assert _table(tmp_path).version == 1
+    assert opened(tmp_path).version == 1
     assert compute_statistics(after.log, everything=True).num_files == 2
 
 
 def test_deleted_rows_count_and_bounds_are_not_tight(tmp_path: Path) -> None:
     trilake.write(pa.table({"n": [1, 2, 3]}), tmp_path, properties={"delta.enableDeletionVectors": "true"})
-    _table(tmp_path).delete("n = 3")
-    compute_statistics(_table(tmp_path).log, everything=True)
-    [file] = _table(tmp_path).snapshot.adds.to_pylist()
+    opened(tmp_path).delete("n = 3")
+    compute_statistics(opened(tmp_path).log, everything=True)
+    [file] = opened(tmp_path).snapshot.adds.to_pylist()
     stats = json.loads(file["stats"])
     assert (stats["numRecords"], stats["maxValues"], stats["tightBounds"]) == (3, {"n": 3}, False)
-    assert _table(tmp_path).to_arrow()["n"].to_pylist() == [1, 2]
+    assert opened(tmp_path).to_arrow()["n"].to_pylist() == [1, 2]
 
 
 def test_computed_double_statistics_enable_skipping(tmp_path: Path) -> None:
     for x in ([1.0, 2.0], [1.0, float("nan")]):
         deltalake.write_deltalake(str(tmp_path), pa.table({"x": x}), mode="append")
-    assert len(_table(tmp_path).explain("x > 5").kept) == 2
-    assert compute_statistics(_table(tmp_path).log, everything=True).num_files == 2
-    table = _table(tmp_path)
+    assert len(opened(tmp_path).explain("x > 5").kept) == 2
+    assert compute_statistics(opened(tmp_path).log, everything=True).num_files == 2
+    table = opened(tmp_path)
     assert len(table.explain("x > 5").kept) == 1
     assert table.count("x > 5") == 1  # NaN, which is above all numbers in Spark
     assert set(table.explain("x < 1").files["kept"].to_pylist()) == {False}
@@ -80,7 +74,7 @@ def test_computed_double_statistics_enable_skipping(tmp_path: Path) -> None:
 
 def test_columns_without_statistics_are_rejected(tmp_path: Path) -> None:
     trilake.write(_rows(), tmp_path, partition_by="p", properties={"delta.dataSkippingStatsColumns": "n"})
-    snapshot = _table(tmp_path).snapshot
+    snapshot = opened(tmp_path).snapshot
     check_columns(snapshot, [("N",), ("p",)])
     for path, message in (
         (("s", "x"), "no statistics are collected"),

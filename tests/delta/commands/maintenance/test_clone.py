@@ -14,21 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import examples
-from tests.delta.tables import add, clocked, log_of, rows
+from tests.delta.tables import add, clocked, log_of, rows, write
 from tests.fault_store import Fault, FaultStore, SimulatedCrash
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import CloneResult, clone
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.files.new_location import COPY_MARK
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.features import features_of
-from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
@@ -44,11 +41,6 @@ from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
-
-
-def write(log: DeltaLog, table: pa.Table, mode: Any = "append", **request: Any) -> None:
-    write_request = WriteRequest(mode, from_arrow(table.schema), **request)
-    write_arrow(log, table.schema, iter(table.to_batches()), write_request)
 
 
 def numbers(*values: int) -> pa.Table:

@@ -17,13 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.delta.commands.maintenance.parquet_folder import folder, put, read, types
-from tests.delta.tables import rows
+from tests.delta.tables import rows, write
 from tests.fault_store import FaultStore
 from trilake.delta.commands.maintenance.convert import ConvertResult, convert_to_delta
 from trilake.delta.commands.maintenance.convert_footers import merged_schema
 from trilake.delta.commands.maintenance.vacuum import vacuum
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
@@ -137,12 +135,7 @@ def test_converted_table_has_properties_and_accepts_writes() -> None:
     convert_to_delta(store, standard_engine(), properties={"delta.enableRowTracking": "true", "owner": "me"})
     assert DeltaLog(store, standard_engine()).head().metadata.configuration["owner"] == "me"
     table = pa.table({"n": [7], "p": pa.array([2], pa.int32())})
-    write_arrow(
-        DeltaLog(store, standard_engine()),
-        table.schema,
-        iter(table.to_batches()),
-        WriteRequest("append", from_arrow(table.schema)),
-    )
+    write(DeltaLog(store, standard_engine()), table)
     assert read(store) == [{"n": 0, "p": 1}, {"n": 7, "p": 2}]
     assert DeltaLog(store, standard_engine()).snapshot().adds["baseRowId"].null_count == 0
     with pytest.raises(InvalidArgumentError, match="column mapping"):

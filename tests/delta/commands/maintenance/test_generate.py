@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.delta.tables import add, log_of, metadata
+from tests.delta.tables import add, log_of, metadata, write
 from tests.fault_store import Fault, FaultStore
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import symlink_manifest
 from trilake.delta.commit.symlink_manifest import ENABLED, FOLDER, check_mode, format_path, generate_manifests
 from trilake.delta.log.log import DeltaLog
@@ -28,11 +25,6 @@ from trilake.errors import InvalidArgumentError, PostCommitHookError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore
-
-
-def write(log: DeltaLog, table: pa.Table, mode: Any = "append", **request: Any) -> None:
-    write_request = WriteRequest(mode, from_arrow(table.schema), **request)
-    write_arrow(log, table.schema, iter(table.to_batches()), write_request)
 
 
 def numbers(*values: int) -> pa.Table:

@@ -13,15 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import examples
-from tests.delta.tables import add, log_of, metadata, protocol, remove, rows
+from tests.delta.tables import add, log_of, metadata, protocol, remove, rows, write
 from tests.fault_store import FaultStore
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.restore import missing_files, restore, restored_metadata
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit.row_tracking import high_water_mark
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns
@@ -43,11 +41,6 @@ from trilake.errors import (
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 from trilake.tools.verify import verify
-
-
-def write(log: DeltaLog, table: pa.Table, mode: Any = "append", **request: Any) -> None:
-    write_request = WriteRequest(mode, from_arrow(table.schema), **request)
-    write_arrow(log, table.schema, iter(table.to_batches()), write_request)
 
 
 def numbers(*values: int) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.table import ArrowDeltaTable
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -21,12 +22,6 @@ def table(rows: pa.Table, properties: Mapping[str, str] | None = None, **more: A
     uri = f"memory://merge-{uuid.uuid4()}"
     trilake.write(rows, uri, properties=properties, **more)
     return opened(uri)
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    result = trilake.open(uri)
-    assert isinstance(result, ArrowDeltaTable)
-    return result
 
 
 def rows(t: ArrowDeltaTable, by: str) -> list[dict[str, Any]]:

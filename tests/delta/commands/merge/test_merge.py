@@ -14,18 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.commands.merge.merge_tables import (
-    FEED,
-    KINDS,
-    SOURCE,
-    VECTORS,
-    info,
-    letters,
-    opened,
-    pairs,
-    rows,
-    table,
-)
+from tests.delta.commands.merge.merge_tables import FEED, KINDS, SOURCE, VECTORS, info, letters, pairs, rows, table
+from tests.delta.tables import opened
 from trilake.delta.commands.merge import match as merge_match
 from trilake.delta.commands.merge.source import materialized
 from trilake.delta.log.log import DeltaLog

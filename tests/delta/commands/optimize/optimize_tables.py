@@ -9,19 +9,13 @@ from uuid import uuid4
 import pyarrow as pa
 
 import trilake
-from trilake.delta.table import ArrowDeltaTable
+from tests.delta.tables import opened
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
 def new_uri() -> str:
     return f"memory://optimize-{uuid4()}"
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def append(uri: str, data: pa.Table, **more: Any) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.optimize import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
@@ -19,7 +20,6 @@ from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
-from trilake.delta.table import ArrowDeltaTable
 from trilake.storage import open_store
 
 AUTO = {"delta.autoOptimize.autoCompact": "true"}
@@ -36,12 +36,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
 
 def new_uri() -> str:
     return f"memory://auto-{uuid4()}"
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def append(uri: str, *partitions: str, **more: Any) -> int | None:

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import examples
-from tests.delta.tables import rows
+from tests.delta.tables import opened, rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.curve_order import hilbert_index
 from trilake.delta.commands.optimize.optimize import OptimizeResult
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
 
 # --- the curve -------------------------------------------------------------------------------------------------------
@@ -70,12 +69,6 @@ def test_hilbert_index_does_not_depend_on_batch_size() -> None:
 
 def new_uri() -> str:
     return f"memory://liquid-{uuid4()}"
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def clustered(columns: list[str], **properties: str) -> str:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.tables import rows
+from tests.delta.tables import opened, rows
 from trilake.delta.commands.optimize.curve_order import (
     Curve,
     Ranges,
@@ -26,14 +26,7 @@ from trilake.delta.commands.optimize.curve_order import (
     is_orderable,
     sample_indexes,
 )
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def new_uri() -> str:

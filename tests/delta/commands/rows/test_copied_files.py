@@ -10,17 +10,11 @@ import pyarrow.compute as pc
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.commands.rows import removal, row_changes
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 
 TRACKED = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"}
-
-
-def opened(uri: str) -> ArrowDeltaTable:
-    table = trilake.open(uri)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
 
 
 def grown(uri: str, files: int, *, partitions: int = 1, properties: dict[str, str] | None = None) -> None:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 import trilake
+from tests.delta.tables import opened
 from trilake.delta.commands.rows.row_changes import changed_files, whole_rows
 from trilake.delta.scan.read import read_positions
-from trilake.delta.table import ArrowDeltaTable
 from trilake.expr import Filter
 from trilake.expr.terms import engine
 from trilake.parquet.merged_files import FEWEST
@@ -48,12 +48,6 @@ def _table(place: str, properties: Mapping[str, str], partitions: int) -> dict[i
     return rows
 
 
-def _opened(place: str) -> ArrowDeltaTable:
-    table = trilake.open(place)
-    assert isinstance(table, ArrowDeltaTable)
-    return table
-
-
 def _rows(place: str) -> dict[int, tuple[int | None, str]]:
     result = trilake.open(place).to_arrow().to_pylist()
     rows = {r["n"]: (r["p"], r["v"]) for r in result}
@@ -63,7 +57,7 @@ def _rows(place: str) -> dict[int, tuple[int | None, str]]:
 
 def _ids(place: str) -> dict[int, int]:
     """The row id of each row of a table with row tracking."""
-    table = _opened(place)
+    table = opened(place)
     name = table.snapshot.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
     out = {}
     for source in changed_files(table.snapshot, range(table.snapshot.adds.num_rows)):
@@ -80,24 +74,24 @@ def test_delete_update_and_merge_change_many_small_files(kind: str, partitions: 
     rows = _table(place, _PROPERTIES[kind], partitions)
     tracked = _ids(place) if "delta.enableRowTracking" in _PROPERTIES[kind] else {}
     first, second = range(_FILES, 2 * _FILES), range(2 * _FILES, 3 * _FILES)
-    assert _opened(place).delete(f"n >= {_FILES} AND n < {2 * _FILES}").rows == _FILES
+    assert opened(place).delete(f"n >= {_FILES} AND n < {2 * _FILES}").rows == _FILES
     rows = {n: r for n, r in rows.items() if n not in first}
     assert _rows(place) == rows
     # Each file may have one row deleted by a vector.
-    assert _opened(place).update({"v": "concat(v, '!')"}, f"n >= {2 * _FILES} AND n < {3 * _FILES}").rows == _FILES
+    assert opened(place).update({"v": "concat(v, '!')"}, f"n >= {2 * _FILES} AND n < {3 * _FILES}").rows == _FILES
     rows |= {n: (rows[n][0], f"{rows[n][1]}!") for n in second}
     assert _rows(place) == rows
     source = pa.table({"n": pa.array(second, pa.int64()), "w": [str(n) for n in second]})
-    merge = _opened(place).merge(source, "target.n = source.n")
+    merge = opened(place).merge(source, "target.n = source.n")
     merge.when_matched_update({"v": "concat(target.v, source.w)"}).execute()
     rows |= {n: (rows[n][0], f"{rows[n][1]}{n}") for n in second}
     assert _rows(place) == rows
-    _opened(place).optimize()
+    opened(place).optimize()
     assert _rows(place) == rows
     if tracked:
         assert _ids(place) == {n: i for n, i in tracked.items() if n in rows}
     if "delta.enableChangeDataFeed" in _PROPERTIES[kind]:
-        changes = _opened(place).changes(_FILES // partitions)
+        changes = opened(place).changes(_FILES // partitions)
         counts = {c["values"]: c["counts"] for c in pc.value_counts(changes["_change_type"]).to_pylist()}
         assert counts == {"delete": _FILES, "update_preimage": 2 * _FILES, "update_postimage": 2 * _FILES}
 
@@ -129,7 +123,7 @@ def test_statement_overhead_does_not_grow_with_files(
     counted(engine, "new_connection")
     counted(durable, "sync_file_system")
     counted(durable.os, "fsync")
-    table = _opened(place)
+    table = opened(place)
     if command == "delete":
         table.delete(f"n % {_FILES} >= 0 AND n < {_FILES}")
     elif command == "update":

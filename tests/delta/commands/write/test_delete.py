@@ -33,6 +33,7 @@ from tests.delta.commands.rows.dml_oracle import (
     assigned,
     matching,
 )
+from tests.delta.tables import opened
 from trilake.delta.commands.rows import row_changes
 from trilake.delta.commands.write.delete import delete_rows
 from trilake.delta.scan.scan import parse_table_filter
@@ -58,14 +59,8 @@ def _write(uri: str, *ids: int, p: str = "x", **options: Any) -> None:
     trilake.write(data, uri, mode="append", **options)
 
 
-def _open(uri: Any) -> ArrowDeltaTable:
-    table = trilake.open(str(uri))
-    assert isinstance(table, ArrowDeltaTable)
-    return table
-
-
 def _ids(uri: Any) -> list[int]:
-    return sorted(_open(uri).to_arrow()["id"].to_pylist())
+    return sorted(opened(uri).to_arrow()["id"].to_pylist())
 
 
 def _last(table: ArrowDeltaTable) -> dict[str, Any]:
@@ -87,23 +82,23 @@ def test_partitions_and_statistics_avoid_reading_files(tmp_path: Path) -> None:
     _write(str(tmp_path), 6, 7, p="x")
     for file in tmp_path.rglob("*.parquet"):
         file.unlink()
-    result = _open(tmp_path).delete("p = 'y'")
+    result = opened(tmp_path).delete("p = 'y'")
     assert (result.version, result.metrics["numRemovedFiles"], result.rows) == (3, 1, 2)
-    result = _open(tmp_path).delete("id >= 6 AND p = 'x'")  # all rows of the file, according to its bounds
+    result = opened(tmp_path).delete("id >= 6 AND p = 'x'")  # all rows of the file, according to its bounds
     assert (result.metrics["numRemovedFiles"], result.rows, result.metrics["numCopiedRows"]) == (1, 2, 0)
     with pytest.raises(MissingFileError):
-        _open(tmp_path).delete("id = 2")
-    result = _open(tmp_path).delete()
-    assert (result.rows, _open(tmp_path).files().num_rows) == (3, 0)
+        opened(tmp_path).delete("id = 2")
+    result = opened(tmp_path).delete()
+    assert (result.rows, opened(tmp_path).files().num_rows) == (3, 0)
 
 
 def test_only_files_with_matching_rows_are_changed(tmp_path: Path) -> None:
     for start in (0, 10, 20):
         _write(str(tmp_path), start, start + 5, start + 9)
-    before = set(_open(tmp_path).files()["path"].to_pylist())
+    before = set(opened(tmp_path).files()["path"].to_pylist())
     # The bounds of the second file allow 13; it has none and is kept.
-    result = _open(tmp_path).delete("id = 5 OR id = 13")
-    kept = before & set(_open(tmp_path).files()["path"].to_pylist())
+    result = opened(tmp_path).delete("id = 5 OR id = 13")
+    kept = before & set(opened(tmp_path).files()["path"].to_pylist())
     assert len(kept) == 2
     assert (result.rows, result.metrics["numCopiedRows"], result.metrics["numAddedFiles"]) == (1, 2, 1)
     assert result.metrics["numAddedBytes"] > 0 < result.metrics["numRemovedBytes"]
@@ -125,20 +120,20 @@ def test_predicate_is_evaluated_on_large_batches(
     numbers = np.arange(1_000_000)
     trilake.write(pa.table({"id": numbers, "v": numbers % 7}), uri, properties=properties)
     monkeypatch.setattr(Filter, "mask", counted)
-    assert _open(uri).delete("v = 3 AND id % 1000 = 17").rows == sum(
+    assert opened(uri).delete("v = 3 AND id % 1000 = 17").rows == sum(
         1 for i in range(17, 1_000_000, 1000) if i % 7 == 3
     )
     assert (len(sizes), sum(sizes)) == (2, 1_000_000)
     monkeypatch.setattr(row_changes, "_PIECE_BYTES", 1 << 20)
     sizes.clear()
-    _open(uri).delete("v = 4 AND id % 1000 = 18")
+    opened(uri).delete("v = 4 AND id % 1000 = 18")
     assert len(sizes) >= 8
 
 
 def test_commit_info_and_metrics(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, 3, properties={**VECTORS, **FEED})
-    result = _open(tmp_path).delete("v = '2'", user_metadata="by hand")
-    last = _last(_open(tmp_path))
+    result = opened(tmp_path).delete("v = '2'", user_metadata="by hand")
+    last = _last(opened(tmp_path))
     (info,) = last["commitInfo"]
     assert (info["operation"], info["userMetadata"], info["isBlindAppend"]) == ("DELETE", "by hand", False)
     assert orjson.loads(info["operationParameters"]["predicate"]) == ["v = '2'"]
@@ -158,16 +153,16 @@ def test_commit_info_and_metrics(tmp_path: Path) -> None:
 
 def test_delete_without_matches_does_not_commit(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, 3)
-    result = _open(tmp_path).delete("id = 2 AND v = '3'")
+    result = opened(tmp_path).delete("id = 2 AND v = '3'")
     assert (result.committed, result.version, result.rows) == (False, 0, 0)
     assert "nothing to change" in repr(result)
-    _open(tmp_path).delete()
-    assert _open(tmp_path).delete().committed is False
+    opened(tmp_path).delete()
+    assert opened(tmp_path).delete().committed is False
 
 
 def test_table_object_keeps_its_version(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2)
-    table = _open(tmp_path)
+    table = opened(tmp_path)
     _write(str(tmp_path), 3)
     assert table.delete("id <> 2").rows == 2  # applies to the newest version
     assert (table.version, table.count(), table.refresh().count()) == (0, 2, 1)
@@ -175,18 +170,18 @@ def test_table_object_keeps_its_version(tmp_path: Path) -> None:
 
 def test_delete_by_pyarrow_expression(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, 3)
-    assert _open(tmp_path).delete(pc.field("id") > 1).rows == 2
+    assert opened(tmp_path).delete(pc.field("id") > 1).rows == 2
 
 
 def test_invalid_deletes_are_rejected(tmp_path: Path) -> None:
     _write(str(tmp_path), 1, 2, properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
-        _open(tmp_path).delete("id = 1")
+        opened(tmp_path).delete("id = 1")
     trilake.alter(str(tmp_path)).set_properties({"delta.appendOnly": "false"})
     with pytest.raises(FilterError, match="nope"):
-        _open(tmp_path).delete("nope = 1")
+        opened(tmp_path).delete("nope = 1")
     with pytest.raises(FilterError, match="division by zero"):
-        _open(tmp_path).delete("10 / (id - 1) > 1")
+        opened(tmp_path).delete("10 / (id - 1) > 1")
     assert _ids(tmp_path) == [1, 2]
 
 
@@ -194,10 +189,10 @@ def test_invalid_deletes_are_rejected(tmp_path: Path) -> None:
 def test_remaining_rows_keep_their_row_ids(tmp_path: Path, vectors: bool) -> None:
     properties = {"delta.enableRowTracking": "true", **(VECTORS if vectors else {})}
     _write(str(tmp_path), 1, 2, 3, properties=properties)
-    before = _open(tmp_path)
-    _open(tmp_path).delete("id = 1")
-    _open(tmp_path).delete("id = 2")
-    table = _open(tmp_path)
+    before = opened(tmp_path)
+    opened(tmp_path).delete("id = 1")
+    opened(tmp_path).delete("id = 2")
+    table = opened(tmp_path)
     assert _ids(tmp_path) == [3]
     if vectors:
         assert table.snapshot.adds["baseRowId"].to_pylist() == before.snapshot.adds["baseRowId"].to_pylist()
@@ -216,7 +211,7 @@ def _racing(uri: str, mine: str, theirs: Any, level: str = "WriteSerializable") 
     properties = {**VECTORS, "delta.isolationLevel": level}
     _write(store.uri, 1, 2, 3, p="x", partition_by=["p"], properties=properties)
     _write(store.uri, 4, 5, 6, p="y")
-    table = _open(store.uri)
+    table = opened(store.uri)
     base = table.log.snapshot()
     theirs(store.uri)
     filter = parse_table_filter(mine, base)
@@ -237,7 +232,7 @@ def test_delete_with_concurrent_append() -> None:
 
 def test_delete_with_concurrent_delete() -> None:
     def other(predicate: str) -> Any:
-        return lambda uri: _open(uri).delete(predicate)
+        return lambda uri: opened(uri).delete(predicate)
 
     with pytest.raises(ConflictError) as error:
         _racing("delete-delete", "id = 1", other("id = 2"))
@@ -282,7 +277,7 @@ class History:
     def step(self, kind: str, condition: Said, values: Mapping[str, Said] | None) -> None:
         hit, rest = matching(self.rows, condition)
         new = [] if values is None else [assigned(r, values) for r in hit]
-        table = _open(self.uri)
+        table = opened(self.uri)
         if values is None:
             result = table.delete(condition.sql)
         else:
@@ -326,7 +321,7 @@ def test_other_engines_read_the_same_rows(tmp_path: Path, properties: Mapping[st
     history = History(str(tmp_path), [rows[:5], rows[5:]], properties, partitioned)
     for text, values in (("k = 1", None), ("s like 'a%'", SETS[3]), ("p is null", None)):
         history.step("", next(leaf for leaf in LEAVES if leaf.sql == text), values)
-    mine = as_set(_open(tmp_path).to_arrow().to_pylist(), "k", "x", "s", "p")
+    mine = as_set(opened(tmp_path).to_arrow().to_pylist(), "k", "x", "s", "p")
     theirs = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
     result = pa.table(theirs.execute("select k, x, s, p from t").read_all())
     assert as_set(result.to_pylist(), "k", "x", "s", "p") == mine

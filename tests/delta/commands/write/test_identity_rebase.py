@@ -12,13 +12,11 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import log_of, metadata, protocol
+from tests.delta.tables import log_of, metadata, protocol, write
 from tests.fault_store import FaultStore
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
 from trilake.delta.standard import standard_engine
 from trilake.errors import IdentityOverflowError, MetadataChangedError
@@ -39,8 +37,7 @@ def _table(store: Store, partition: tuple[str, ...] = (), **identity: Any) -> St
 
 def _write(store: Store, values: list[str], **request: Any) -> None:
     rows = pa.table({"v": values, "p": ["x"] * len(values)})
-    write_request = WriteRequest(**{"mode": "append", "schema": from_arrow(rows.schema), **request})
-    write_arrow(DeltaLog(store, standard_engine()), rows.schema, rows.to_batches(), write_request)
+    write(DeltaLog(store, standard_engine()), rows, **request)
 
 
 def _rows(store: Store) -> list[tuple[int, str]]:
@@ -138,11 +135,8 @@ def test_explicit_identity_values_conflict() -> None:
             _write(inner, ["w"])
 
     given = pa.table({"id": [7], "v": ["mine"], "p": ["x"]})
-    request = WriteRequest("append", from_arrow(given.schema))
     try:
-        write_arrow(
-            DeltaLog(FaultStore(inner, before=before), standard_engine()), given.schema, given.to_batches(), request
-        )
+        write(DeltaLog(FaultStore(inner, before=before), standard_engine()), given)
     except MetadataChangedError:
         assert _rows(inner) == [(1, "w")]
     else:

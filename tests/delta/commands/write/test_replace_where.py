@@ -12,12 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.tables import rows
+from tests.delta.tables import rows, write
 from tests.fault_store import FaultStore
-from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
@@ -28,7 +25,6 @@ from trilake.errors import (
 )
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
-from trilake.table.frames import arrow_batches
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -91,13 +87,8 @@ def test_whole_files_are_removed_by_statistics(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _three_files(uri, {})
     store = FaultStore(open_store(uri))
-    from trilake.delta.commands.write.request import WriteRequest
-    from trilake.delta.commands.write.write import write_arrow
-    from trilake.delta.protocol.schema import from_arrow
-
-    new = _rows(5)
-    request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id >= 4 and id <= 6")
-    write_arrow(DeltaLog(store, standard_engine()), new.schema, new.to_batches(), request)
+    where = "id >= 4 and id <= 6"
+    write(DeltaLog(store, standard_engine()), _rows(5), "overwrite", replace_where=where)
     assert _ids(uri) == [1, 2, 3, 5, 7, 8, 9]
     assert store.count("open_input") == 0
 
@@ -138,16 +129,9 @@ def test_concurrent_append_into_the_predicate_conflicts() -> None:
             done.append(1)
             trilake.write(_rows(1), inner.uri, mode="overwrite", replace_where="id = 1")
 
-    from trilake.delta.commands.write.request import WriteRequest
-    from trilake.delta.commands.write.write import write_arrow
-    from trilake.delta.protocol.schema import from_arrow
-
-    new = _rows(2)
-    request = WriteRequest("overwrite", from_arrow(new.schema), replace_where="id = 2")
+    log = DeltaLog(FaultStore(inner, before=before), standard_engine())
     with pytest.raises(trilake.TrilakeError) as caught:
-        write_arrow(
-            DeltaLog(FaultStore(inner, before=before), standard_engine()), new.schema, new.to_batches(), request
-        )
+        write(log, _rows(2), "overwrite", replace_where="id = 2")
     assert isinstance(caught.value, ConcurrentAppendError)
     assert _ids(inner.uri) == [1, 2, 3]
 
@@ -214,9 +198,8 @@ def test_dynamic_overwrite_of_an_unpartitioned_table(tmp_path: Path) -> None:
     trilake.write(_rows(1, 2), parts, partition_by="p")
 
     def overwrite(uri: str, id: int, **more: Any) -> None:
-        schema, batches = arrow_batches(_rows(id))
-        request = WriteRequest("overwrite", from_arrow(schema), partition_overwrite="dynamic", **more)
-        write_arrow(DeltaLog(open_store(uri), standard_engine()), schema, batches, request)
+        log = DeltaLog(open_store(uri), standard_engine())
+        write(log, _rows(id), "overwrite", partition_overwrite="dynamic", **more)
 
     overwrite(flat, 3, replace_where="id in (2, 3)")
     assert _ids(flat) == [1, 3]
@@ -251,8 +234,8 @@ def test_moved_rows_need_whole_files(tmp_path: Path) -> None:
     new = _rows(1, 2)
 
     def move(where: str) -> None:
-        request = WriteRequest("overwrite", from_arrow(new.schema), replace_where=where, data_change=False)
-        write_arrow(DeltaLog(open_store(uri), standard_engine()), new.schema, new.to_batches(), request)
+        log = DeltaLog(open_store(uri), standard_engine())
+        write(log, new, "overwrite", replace_where=where, data_change=False)
 
     with pytest.raises(InvalidArgumentError, match="DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET"):
         move("id <= 2")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import rows
+from tests.delta.tables import opened, rows
 from trilake.delta.commands.write.update import update_rows
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
@@ -38,14 +38,8 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 BOTH_WAYS = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
 
 
-def _open(uri: Any) -> ArrowDeltaTable:
-    table = trilake.open(str(uri))
-    assert isinstance(table, ArrowDeltaTable)
-    return table
-
-
 def _rows(uri: Any) -> list[dict[str, Any]]:
-    result = rows(_open(uri).to_arrow())
+    result = rows(opened(uri).to_arrow())
     return sorted(result, key=lambda r: (str(r.get("id")), str(r)))
 
 
@@ -61,9 +55,9 @@ def _numbers(uri: Any, *ids: int, **options: Any) -> None:
 def test_only_files_with_matching_rows_are_changed(tmp_path: Path, properties: Mapping[str, str]) -> None:
     for start in (0, 10, 20):
         _numbers(tmp_path, start, start + 5, start + 9, properties=properties if not start else None)
-    before = set(_open(tmp_path).files()["path"].to_pylist())
-    result = _open(tmp_path).update({"v": "v + id"}, "id = 5 OR id = 13")
-    kept = before & set(_open(tmp_path).files()["path"].to_pylist())
+    before = set(opened(tmp_path).files()["path"].to_pylist())
+    result = opened(tmp_path).update({"v": "v + id"}, "id = 5 OR id = 13")
+    kept = before & set(opened(tmp_path).files()["path"].to_pylist())
     assert len(kept) == (3 if properties else 2)
     expected = {"numUpdatedRows": 1, "numCopiedRows": 0 if properties else 2, "numAddedFiles": 1}
     expected |= {"numRemovedFiles": 0 if properties else 1, "numDeletionVectorsAdded": 1 if properties else 0}
@@ -76,7 +70,7 @@ def test_only_files_with_matching_rows_are_changed(tmp_path: Path, properties: M
 def test_updated_rows_go_into_few_new_files(tmp_path: Path, properties: Mapping[str, str]) -> None:
     for start in range(8):
         _numbers(tmp_path, start * 2, start * 2 + 1, properties=properties if not start else None)
-    result = _open(tmp_path).update({"v": 7}, "id % 2 = 0")
+    result = opened(tmp_path).update({"v": 7}, "id % 2 = 0")
     assert result.rows == 8
     assert result.metrics["numAddedFiles"] <= 4
     assert sorted(r["v"] for r in _rows(tmp_path)) == sorted([7] * 8 + [i * 10 for i in range(1, 16, 2)])
@@ -84,14 +78,14 @@ def test_updated_rows_go_into_few_new_files(tmp_path: Path, properties: Mapping[
 
 def test_update_without_matches_does_not_commit(tmp_path: Path) -> None:
     _numbers(tmp_path, 1, 2, 3)
-    result = _open(tmp_path).update({"v": "0"}, "id = 2 AND v = 30")
+    result = opened(tmp_path).update({"v": "0"}, "id = 2 AND v = 30")
     assert (result.committed, result.version, result.rows) == (False, 0, 0)
     assert not list((tmp_path / "_delta_log").glob("*1.json"))
 
 
 def test_commit_info_and_metrics(tmp_path: Path) -> None:
     _numbers(tmp_path, 1, 2, 3)
-    result = _open(tmp_path).update({"v": "0"}, "id >= 2", user_metadata="why")
+    result = opened(tmp_path).update({"v": "0"}, "id >= 2", user_metadata="why")
     (info, *_) = [orjson.loads(x) for x in (tmp_path / "_delta_log" / f"{1:020}.json").read_bytes().splitlines()]
     info = info["commitInfo"]
     assert (info["operation"], info["userMetadata"], info["isBlindAppend"]) == ("UPDATE", "why", False)
@@ -156,7 +150,7 @@ def _typed(tmp_path: Path) -> str:
 )
 def test_values_are_cast_to_the_column_type(tmp_path: Path, column: str, value: Any, expected: Any) -> None:
     uri = _typed(tmp_path)
-    _open(uri).update({column: value}, "id = 1")
+    opened(uri).update({column: value}, "id = 1")
     result = {r["id"]: r for r in _rows(uri)}
     top = column.partition(".")[0].lower()
     assert result[1] == {**dict.fromkeys(_TYPES.names), "id": 1, top: expected}
@@ -189,13 +183,13 @@ def test_invalid_values_change_nothing(tmp_path: Path, set: Any, error: type[Tri
     uri = _typed(tmp_path)
     before = {p.name for p in tmp_path.iterdir()}
     with pytest.raises(error, match=text):
-        _open(uri).update(set)
-    assert (_open(uri).version, {p.name for p in tmp_path.iterdir()}) == (0, before)
+        opened(uri).update(set)
+    assert (opened(uri).version, {p.name for p in tmp_path.iterdir()}) == (0, before)
 
 
 def test_values_are_computed_from_the_old_row(tmp_path: Path) -> None:
     trilake.write(pa.table({"a": [1, 2], "b": [10, 20]}), str(tmp_path))
-    _open(tmp_path).update({"a": "b", "b": "a"})
+    opened(tmp_path).update({"a": "b", "b": "a"})
     assert _rows(tmp_path) == [{"a": 10, "b": 1}, {"a": 20, "b": 2}]
 
 
@@ -209,13 +203,13 @@ def test_violated_constraint_leaves_nothing_behind(tmp_path: Path, properties: M
     trilake.alter(str(tmp_path)).add_constraint("small", "v < 100")
     trilake.alter(str(tmp_path)).set_not_null("id")
     files = set(tmp_path.glob("*.parquet"))
-    version = _open(tmp_path).version
+    version = opened(tmp_path).version
     with pytest.raises(ConstraintViolatedError, match=r"small.*v = 120"):
-        _open(tmp_path).update({"v": "v * 3"})
+        opened(tmp_path).update({"v": "v * 3"})
     with pytest.raises(ConstraintViolatedError, match="id"):
-        _open(tmp_path).update({"id": "nullif(id, 3)"})
-    assert (set(tmp_path.glob("*.parquet")), _open(tmp_path).version) == (files, version)
-    _open(tmp_path).update({"v": "v * 2"})
+        opened(tmp_path).update({"id": "nullif(id, 3)"})
+    assert (set(tmp_path.glob("*.parquet")), opened(tmp_path).version) == (files, version)
+    opened(tmp_path).update({"v": "v * 2"})
     assert [r["v"] for r in _rows(tmp_path)] == [20, 40, 60, 80]
 
 
@@ -229,11 +223,11 @@ def test_generated_columns_are_recomputed(tmp_path: Path) -> None:
     )
     trilake.create(uri, schema, partition_by=["twice"])
     trilake.write(pa.table({"id": [1, 2]}), uri, mode="append")
-    _open(uri).update({"id": "id + 10"}, "twice = 2")
+    opened(uri).update({"id": "id + 10"}, "twice = 2")
     assert _rows(uri) == [{"id": 11, "twice": 22}, {"id": 2, "twice": 4}]
-    _open(uri).update({"id": "5", "twice": "10"}, "id = 2")
+    opened(uri).update({"id": "5", "twice": "10"}, "id = 2")
     with pytest.raises(ConstraintViolatedError, match="twice"):
-        _open(uri).update({"twice": "1"})
+        opened(uri).update({"twice": "1"})
     assert _rows(uri) == [{"id": 11, "twice": 22}, {"id": 5, "twice": 10}]
 
 
@@ -242,10 +236,10 @@ def test_identity_columns_are_kept(tmp_path: Path) -> None:
     identity = StructField("n", PrimitiveType("long"), True, identity_metadata(5, 5))
     trilake.create(uri, StructType((identity, StructField("s", PrimitiveType("string")))))
     trilake.write(pa.table({"s": ["a", "b"]}), uri, mode="append")
-    _open(uri).update({"s": "'c'"}, "s = 'a'")
-    assert sorted(_open(uri).to_arrow()["n"].to_pylist()) == [5, 10]
+    opened(uri).update({"s": "'c'"}, "s = 'a'")
+    assert sorted(opened(uri).to_arrow()["n"].to_pylist()) == [5, 10]
     with pytest.raises(InvalidArgumentError, match="identity column"):
-        _open(uri).update({"n": "1"})
+        opened(uri).update({"n": "1"})
 
 
 def test_varchar_length_is_checked(tmp_path: Path) -> None:
@@ -253,8 +247,8 @@ def test_varchar_length_is_checked(tmp_path: Path) -> None:
     trilake.create(uri, {"c": "varchar(3)", "id": "long"})
     trilake.write(pa.table({"c": ["a"], "id": [1]}), uri, mode="append")
     with pytest.raises(ConstraintViolatedError):
-        _open(uri).update({"c": "'long text'"})
-    _open(uri).update({"c": "'abc'"})
+        opened(uri).update({"c": "'long text'"})
+    opened(uri).update({"c": "'abc'"})
     assert _rows(uri) == [{"c": "abc", "id": 1}]
 
 
@@ -263,19 +257,19 @@ def test_rows_move_to_their_new_partition(tmp_path: Path, properties: Mapping[st
     uri = str(tmp_path)
     data = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]})
     trilake.write(data, uri, partition_by=["p"], properties=properties)
-    _open(uri).update({"p": "concat(p, '!')"}, "id <> 1")
+    opened(uri).update({"p": "concat(p, '!')"}, "id <> 1")
     assert _rows(uri) == [{"id": 1, "p": "a"}, {"id": 2, "p": "a!"}, {"id": 3, "p": "b!"}]
-    assert _open(uri).count("p = 'b!'") == 1
-    assert {f["partition_values"][0][1] for f in _open(uri).files().to_pylist()} == {"a", "a!", "b!"}
+    assert opened(uri).count("p = 'b!'") == 1
+    assert {f["partition_values"][0][1] for f in opened(uri).files().to_pylist()} == {"a", "a!", "b!"}
 
 
 @BOTH_WAYS
 def test_updated_rows_keep_their_row_ids(tmp_path: Path, properties: Mapping[str, str]) -> None:
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3, properties={**properties, "delta.enableRowTracking": "true"})
-    _open(uri).update({"v": "0"}, "id = 2")
-    _open(uri).update({"v": "1"}, "id >= 2")
-    table = _open(uri)
+    opened(uri).update({"v": "0"}, "id = 2")
+    opened(uri).update({"v": "1"}, "id >= 2")
+    table = opened(uri)
     conf = table.metadata.configuration
     names = [conf[f"delta.rowTracking.materializedRow{n}ColumnName"] for n in ("Id", "CommitVersion")]
     result: dict[int, tuple[int, int]] = {}
@@ -301,8 +295,8 @@ def test_change_feed_has_pre_and_postimages(tmp_path: Path, properties: Mapping[
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3, properties={**properties, **FEED})
     _numbers(uri, 4, 5)
-    _open(uri).update({"v": "v + 1"}, "id in (2, 4, 5)")
-    changes = sorted((c["id"], c["_change_type"], c["v"]) for c in _open(uri).changes(2).to_pylist())
+    opened(uri).update({"v": "v + 1"}, "id in (2, 4, 5)")
+    changes = sorted((c["id"], c["_change_type"], c["v"]) for c in opened(uri).changes(2).to_pylist())
     assert changes == [
         *((2, "update_postimage", 21), (2, "update_preimage", 20)),
         *((4, "update_postimage", 41), (4, "update_preimage", 40)),
@@ -316,8 +310,8 @@ def test_change_feed_has_pre_and_postimages(tmp_path: Path, properties: Mapping[
 def test_concurrent_updates_of_one_file_conflict(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3, properties=VECTORS)
-    base = _open(uri)
-    _open(uri).update({"v": "0"}, "id = 1")
+    base = opened(uri)
+    opened(uri).update({"v": "0"}, "id = 1")
     files = set(tmp_path.glob("*.parquet"))
     with pytest.raises(ConflictError) as error:
         update_rows(base.log, base.snapshot, {"v": "1"})
@@ -329,7 +323,7 @@ def test_concurrent_updates_of_one_file_conflict(tmp_path: Path) -> None:
 def test_concurrent_append_does_not_conflict(tmp_path: Path) -> None:
     uri = str(tmp_path)
     _numbers(uri, 1, 2, 3)
-    base = _open(uri)
+    base = opened(uri)
     _numbers(uri, 2)
     assert update_rows(base.log, base.snapshot, {"v": "0"}).version == 2
     assert sorted((r["id"], r["v"]) for r in _rows(uri)) == [(1, 0), (2, 0), (2, 20), (3, 0)]
@@ -338,7 +332,7 @@ def test_concurrent_append_does_not_conflict(tmp_path: Path) -> None:
 def test_append_only_table_is_rejected(tmp_path: Path) -> None:
     _numbers(tmp_path, 1, properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidArgumentError, match="only allow appends"):
-        _open(tmp_path).update({"v": "1"})
+        opened(tmp_path).update({"v": "1"})
 
 
 # --- nested values ---------------------------------------------------------------------------------------------------
@@ -355,7 +349,7 @@ def _nested(path: Path, **more: tuple[pa.DataType, Any]) -> ArrowDeltaTable:
     columns = {name: pa.array([WRAPPED[name](one)], kind) for name, kind in types.items()}
     columns |= {name: pa.array([value], kind) for name, (kind, value) in more.items()}
     trilake.write(pa.table({"id": [1], **columns}), path)
-    return _open(path)
+    return opened(path)
 
 
 @pytest.mark.parametrize("column", list(WRAPPED))
@@ -398,4 +392,4 @@ def test_nested_values_with_other_fields_are_rejected(
     for new in rejected:
         with pytest.raises(SchemaMismatchError, match=rf"the struct for column {column}.* {problem}"):
             t.update({column: new})
-    assert _open(tmp_path).version == 0
+    assert opened(tmp_path).version == 0

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.conftest import SOAK
-from tests.spark.delta.merge.test_merge import EVERYTHING, _cases, _like_the_oracle, _opened
+from tests.delta.tables import opened
+from tests.spark.delta.merge.test_merge import EVERYTHING, _cases, _like_the_oracle
 from trilake import DeltaTable
 from trilake.errors import ConstraintViolatedError
 from trilake.spark.delta.merge import embedded
@@ -35,7 +36,7 @@ def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], li
 
 
 def _values(path: Path) -> list[tuple[Any, ...]]:
-    return sorted(tuple(r.values()) for r in _opened(path).to_arrow().to_pylist())
+    return sorted(tuple(r.values()) for r in opened(path).to_arrow().to_pylist())
 
 
 @pytest.mark.parametrize("number", range(24 if SOAK else 6))
@@ -67,7 +68,7 @@ def test_column_expressions_and_history_match_spark(
         )
         assert len(reasons()) == len(operations)
         monkeypatch.setattr(embedded, "_MOST_CORES", 0)
-        operations.append(_opened(tmp_path / name).log.commit_info(1))
+        operations.append(opened(tmp_path / name).log.commit_info(1))
     assert _values(tmp_path / "embedded") == [("a", 0), ("b", 2), ("c", 30), ("d", 4), ("e", 7)]
     assert _values(tmp_path / "spark") == _values(tmp_path / "embedded")
     assert operations[0]["operationParameters"] == operations[1]["operationParameters"]
@@ -113,7 +114,7 @@ def test_merge_with_transaction_and_schema_evolution(session: SparkSession, tmp_
     merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key AND t.value < 3")
     merge.whenMatchedUpdateAll().withSchemaEvolution().withTransaction("app", 3).execute()
     assert reasons() == []
-    assert _opened(tmp_path).snapshot.state.txns["app"]["version"] == 3
+    assert opened(tmp_path).snapshot.state.txns["app"]["version"] == 3
     assert _values(tmp_path)[0] == ("a", 5, 1.5)
 
 
@@ -131,7 +132,7 @@ def test_table_rules_are_enforced(session: SparkSession, tmp_path: Path, reasons
         table.merge(twice, "t.key = s.key").whenMatchedUpdate(set={"value": "1"}).execute()
     assert reasons() == []
     assert sorted(p.name for p in tmp_path.glob("*.parquet")) == before
-    assert _opened(tmp_path).version == 1
+    assert opened(tmp_path).version == 1
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_merges_that_fall_back_to_spark(
         if setting is not None:
             session.conf.set(setting[0], old)
     assert len(reasons()) == 1
-    assert _opened(tmp_path).version == 1
+    assert opened(tmp_path).version == 1
 
 
 def test_failing_value_raises_the_error_of_spark(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
@@ -175,7 +176,7 @@ def test_failing_value_raises_the_error_of_spark(session: SparkSession, tmp_path
     with pytest.raises(trilake.TrilakeError, match=r"(?i)DIVIDE_BY_ZERO|division by zero"):
         merge.whenMatchedUpdate(set={"value": "t.value div s.value"}).execute()
     assert len(reasons()) == 1
-    assert _opened(tmp_path).version == 0
+    assert opened(tmp_path).version == 0
 
 
 @pytest.mark.parametrize("limit", ["_MOST_BYTES", "_MOST_ROWS", "_MOST_PAIRS"])
@@ -192,7 +193,7 @@ def test_too_large_source_falls_back_to_spark(
     assert _values(tmp_path) == [*(("a", 5 + i) for i in range(9)), ("b", 9), ("c", 6)]
     assert (
         set(tmp_path.glob("*.parquet")) - before
-        == {tmp_path / name for name in _opened(tmp_path).files()["path"].to_pylist()} - before
+        == {tmp_path / name for name in opened(tmp_path).files()["path"].to_pylist()} - before
     )
 
 

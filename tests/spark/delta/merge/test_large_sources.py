@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from tests.delta.tables import opened
 from trilake import DeltaTable
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
 from trilake.spark.delta.merge import embedded
 
@@ -35,14 +35,8 @@ def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], li
     return logged("is not merged by the embedded engine")
 
 
-def _opened(path: Path) -> ArrowDeltaTable:
-    found = trilake.open(path)
-    assert isinstance(found, ArrowDeltaTable)
-    return found
-
-
 def _rows(path: Path) -> Counter[str]:
-    return Counter(map(repr, _opened(path).to_arrow().to_pylist()))
+    return Counter(map(repr, opened(path).to_arrow().to_pylist()))
 
 
 def _files(path: Path) -> list[str]:
@@ -119,7 +113,7 @@ def test_every_type_is_preserved(session: SparkSession, tmp_path: Path, reasons:
         trilake.write(table, tmp_path / name)
     _merge(session, tmp_path / "spark", session.createDataFrame(newer))
     assert reasons() == []
-    here = _opened(tmp_path / "here").merge(newer, "t.id = s.id", "s", "t")
+    here = opened(tmp_path / "here").merge(newer, "t.id = s.id", "s", "t")
     here.when_matched_update_all().when_not_matched_insert_all().execute()
     assert _rows(tmp_path / "spark") == _rows(tmp_path / "here")
 
@@ -162,7 +156,7 @@ def test_clauses_may_name_each_column(session: SparkSession, tmp_path: Path, rea
     merge = DeltaTable.forPath(session, str(path)).alias("t").merge(source, F.expr("t.id = s.key"))
     merge.whenMatchedUpdate(set=values).whenNotMatchedInsert(values=values).execute()
     assert reasons() == []
-    assert [r["v"] for r in _opened(path).to_arrow().sort_by("id").to_pylist() if r["id"] in (3, 30)] == [
+    assert [r["v"] for r in opened(path).to_arrow().sort_by("id").to_pylist() if r["id"] in (3, 30)] == [
         "new 0",
         "new 1",
     ]
@@ -173,7 +167,7 @@ def test_random_keys_match_their_written_rows(session: SparkSession, tmp_path: P
     source = session.range(1000).select(F.floor(F.rand() * 200).alias("id"), F.lit("new").alias("v")).distinct()
     result = _merge(session, path, source)
     assert reasons() == []
-    ids = Counter(_opened(path).to_arrow()["id"].to_pylist())
+    ids = Counter(opened(path).to_arrow()["id"].to_pylist())
     assert set(ids.values()) == {1}
     assert len(ids) == 100 + result.num_inserted_rows
 
@@ -183,7 +177,7 @@ def test_new_source_columns_are_added(session: SparkSession, tmp_path: Path, rea
     source = _source(session, [3, 4]).withColumn("more", F.lit(1.5))
     _merge(session, path, source, evolve=True)
     assert reasons() == []
-    rows = _opened(path).to_arrow().sort_by("id").to_pylist()
+    rows = opened(path).to_arrow().sort_by("id").to_pylist()
     assert [(r["id"], r["more"]) for r in rows] == [(0, None), (1, None), (2, None), (3, 1.5), (4, 1.5)]
 
 
@@ -195,7 +189,7 @@ def test_nested_values_are_cast_like_flat_ones(session: SparkSession, tmp_path: 
     session.range(1, 2, 1, 1).selectExpr("id", *row("1")).write.format("delta").save(str(tmp_path))
     rows = session.range(1, 3, 1, 1).selectExpr("id", *row("'7'"), "'x' AS more")
     _merge(session, tmp_path, rows, evolve=True)
-    found = _opened(tmp_path).to_arrow().sort_by("id").to_pylist()
+    found = opened(tmp_path).to_arrow().sort_by("id").to_pylist()
     same = {"n": 7, "s": {"a": 7}, "m": [({"a": 7}, [{"a": 7}])], "more": "x"}
     assert found == [{"id": 1, **same}, {"id": 2, **same}]
 
@@ -204,18 +198,18 @@ def test_merge_into_empty_table(session: SparkSession, tmp_path: Path, reasons: 
     trilake.write(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}), tmp_path)
     _merge(session, tmp_path, _source(session, [1, 1]))
     assert reasons() == []
-    assert _opened(tmp_path).count() == 2
-    version = _opened(tmp_path).version
+    assert opened(tmp_path).count() == 2
+    version = opened(tmp_path).version
     _merge(session, tmp_path, _source(session, []))
     assert reasons() == []
-    assert (_opened(tmp_path).count(), _opened(tmp_path).version) == (2, version)
+    assert (opened(tmp_path).count(), opened(tmp_path).version) == (2, version)
 
 
 def test_source_row_with_two_matches_changes_both(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     path = _table(tmp_path, [1, 1, 2])
     _merge(session, path, _source(session, [1, 3]))
     assert reasons() == []
-    rows = sorted((r["id"], r["v"]) for r in _opened(path).to_arrow().to_pylist())
+    rows = sorted((r["id"], r["v"]) for r in opened(path).to_arrow().to_pylist())
     assert rows == [(1, "new 0"), (1, "new 0"), (2, "old"), (3, "new 1")]
 
 
@@ -232,7 +226,7 @@ def test_duplicate_source_matches_are_rejected(session: SparkSession, tmp_path: 
     with pytest.raises(AmbiguousMergeError):
         _merge(session, path, _source(session, [1, 1]))
     assert _files(path) == before
-    assert _opened(path).version == 1
+    assert opened(path).version == 1
 
 
 def test_not_null_violation_leaves_nothing(session: SparkSession, tmp_path: Path) -> None:

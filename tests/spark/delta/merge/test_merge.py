@@ -31,8 +31,8 @@ from tests.delta.commands.merge.test_merge_oracle import (
     _table,
     oracle,
 )
+from tests.delta.tables import opened
 from trilake import DeltaTable
-from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     AmbiguousMergeError,
     ConstraintViolatedError,
@@ -52,18 +52,6 @@ EVERYTHING = {
     "delta.enableChangeDataFeed": "true",
     "delta.enableRowTracking": "true",
 }
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
-def _opened(path: Path | str) -> ArrowDeltaTable:
-    found = trilake.open(path)
-    assert isinstance(found, ArrowDeltaTable)
-    return found
 
 
 def _letters(path: Path, **properties: str) -> str:
@@ -149,7 +137,7 @@ def _like_the_oracle(session: SparkSession, path: Path, case: Any, properties: d
             _merged(table, frame, on, clauses)
         return
     result = _merged(table, frame, on, clauses)
-    after = _opened(path)
+    after = opened(path)
     assert _rows(after.to_arrow()) == Counter(expected.rows)
     assert result.num_updated_rows == sum(n for (k, _), n in expected.feed.items() if k == "update_preimage")
     assert result.num_deleted_rows == sum(n for (k, _), n in expected.feed.items() if k == "delete")
@@ -187,7 +175,7 @@ def test_columns_resolve_in_both_tables(session: SparkSession, tmp_path: Path) -
         .execute()
     )
     assert _values(path) == [("a", 0), ("b", 2), ("c", 30), ("d", 4), ("e", 7)]
-    parameters = _opened(path).log.commit_info(1)["operationParameters"]
+    parameters = opened(path).log.commit_info(1)["operationParameters"]
     assert set(parameters) == {
         "predicate",
         "matchedPredicates",
@@ -379,19 +367,13 @@ def test_rows_moved_between_partitions_keep_their_ids(session: SparkSession, tmp
     table.merge(source, "id = k").whenMatchedUpdate(set={"p": "'c'"}).execute()
     assert _values(str(tmp_path)) == [(1, "c"), (2, "a"), (3, "c")]
     table.merge(source, "id = k AND p = 'c'").whenMatchedUpdate("k = 3", {"p": "'d'"}).execute()
-    after = _opened(tmp_path)
+    after = opened(tmp_path)
     name = after.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
     moved = [a for a in after.snapshot.adds.to_pylist() if a["path"].startswith("p=d")]
     with after.log.store.open_input(moved[0]["path"]) as file:
         kept = pa.parquet.read_table(file)[name].to_pylist()
-    first = next(a for a in _opened_at(tmp_path, 0).snapshot.adds.to_pylist() if a["path"].startswith("p=b"))
+    first = next(a for a in opened(tmp_path, version=0).snapshot.adds.to_pylist() if a["path"].startswith("p=b"))
     assert kept == [first["baseRowId"]]
-
-
-def _opened_at(path: Path, version: int) -> ArrowDeltaTable:
-    found = trilake.open(path, version=version)
-    assert isinstance(found, ArrowDeltaTable)
-    return found
 
 
 # --- how it runs ------------------------------------------------------------------------------------------------------
@@ -456,8 +438,8 @@ def test_conflicting_source_rows_are_shown(session: SparkSession, tmp_path: Path
     table = DeltaTable.forPath(session, path)
     with pytest.raises(UnsupportedOperationException, match=r"multiple source rows matched.*'v': (-1|9).*'v': (-1|9)"):
         table.merge(twice, "key = k").whenMatchedUpdate(set={"value": "v"}).execute()
-    assert {o.key for o in _opened(path).log.store.list() if o.key.endswith(".parquet")} == set(
-        _opened(path).files()["path"].to_pylist()
+    assert {o.key for o in opened(path).log.store.list() if o.key.endswith(".parquet")} == set(
+        opened(path).files()["path"].to_pylist()
     )
     table.merge(twice, "key = k").whenMatchedUpdate("v = 9", {"value": "v"}).execute()
     assert table.merge(twice, "key = k").whenMatchedDelete().execute().collect()[0].num_deleted_rows == 2
@@ -484,7 +466,7 @@ def test_invalid_clauses_fail_in_analysis(session: SparkSession, tmp_path: Path)
     for builder, text in wrong:
         with pytest.raises(AnalysisException, match=text):
             builder.execute()
-    assert _opened(path).version == 0
+    assert opened(path).version == 0
     with pytest.raises((InvalidArgumentError, SchemaMismatchError)):
         m.whenMatchedUpdateAll().execute()
 
@@ -531,7 +513,7 @@ def test_names_resolve_in_the_tables_visible_to_a_clause(session: SparkSession, 
         message = _obstacle(builder.execute)
         assert text in message
         assert "\n" not in message
-    assert _opened(path).version == 0
+    assert opened(path).version == 0
     # A name resolves if only one table has it, or if only one visible table has it.
     m.whenMatchedUpdate("other < 0", {"value": "value + other"}).whenNotMatchedInsert(
         values={"key": "key", "value": "other"}
@@ -550,7 +532,7 @@ def test_names_are_resolved_even_without_rows(session: SparkSession, tmp_path: P
         ):
             change()
     assert "column 'nosuch' not found" in _obstacle(lambda: table.update(set={"value": "nosuch + 1"}))
-    assert _opened(tmp_path).version == 0
+    assert opened(tmp_path).version == 0
 
 
 def test_pandas_and_arrow_sources(session: SparkSession, tmp_path: Path) -> None:
@@ -562,7 +544,7 @@ def test_pandas_and_arrow_sources(session: SparkSession, tmp_path: Path) -> None
             table.merge(source, "target.id = source.id", round_times=False)
     merge = table.merge(rows.to_pandas(), "target.id = source.id")
     assert merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().first()["num_affected_rows"] == 2
-    assert sorted(_opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]
+    assert sorted(opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]
 
 
 def test_sources_have_columns_that_tables_cannot_have(session: SparkSession, tmp_path: Path) -> None:
