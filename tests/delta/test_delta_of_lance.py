@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from pyspark.sql import SparkSession
 import trilake
 from tests.delta.tables import opened
 from trilake.errors import (
-    CorruptFileError,
     InvalidArgumentError,
-    MissingFileError,
 )
 from trilake.lance.data_files import open_by_footer
 from trilake.lance.file import LanceFileWriter
@@ -211,32 +208,6 @@ def test_table_keeps_its_data_format(tmp_path: Path) -> None:
         trilake.write(ROWS, path, mode="append", data_format="parquet")
     with pytest.raises(InvalidArgumentError, match="supported formats are lance, parquet, trevni"):
         trilake.create(tmp_path / "u", {"n": "bigint"}, data_format="avro")
-
-
-def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    trilake.write(ROWS, path, data_format="lance")
-    (file,) = path.glob("*.lance")
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(CorruptFileError, match=file.name):
-        rows(path)
-    file.unlink()
-    with pytest.raises(MissingFileError, match=file.name):
-        rows(path)
-
-
-def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    trilake.write(ROWS, path, data_format="lance")
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from ROWS.to_batches()
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        trilake.write(batches(), path, mode="append")
-    assert len(list(path.rglob("*.lance"))) == 1
-    assert trilake.open(path).version == 0
 
 
 def test_spark_creates_appends_and_reads(spark: SparkSession, tmp_path: Path) -> None:

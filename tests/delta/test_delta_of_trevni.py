@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import trilake
 from tests.delta.tables import opened
-from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError
+from trilake.errors import InvalidArgumentError
 from trilake.trevni import TrevniFile
 
 ROWS = pa.table(
@@ -64,32 +63,6 @@ def test_table_keeps_its_data_format(tmp_path: Path) -> None:
         trilake.write(ROWS, tmp_path / "u", data_format="avro")
     with pytest.raises(InvalidArgumentError, match="data_format needs a table with a log"):
         trilake.write(ROWS, tmp_path / "u", format="trevni", data_format="trevni")
-
-
-def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    trilake.write(ROWS, path, data_format="trevni")
-    (file,) = path.glob("*.trevni")
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(CorruptFileError, match=file.name):
-        rows(path)
-    file.unlink()
-    with pytest.raises(MissingFileError, match=file.name):
-        rows(path)
-
-
-def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    trilake.write(ROWS, path, data_format="trevni")
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from ROWS.to_batches()
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        trilake.write(batches(), path, mode="append")
-    assert len(list(path.rglob("*.trevni"))) == 1
-    assert trilake.open(path).version == 0
 
 
 def test_spark_creates_appends_and_reads(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.orc as orc
 import pytest
 
 import trilake
+from trilake.errors import CorruptFileError, MissingFileError
 
 FIELDS = {"n": "long", "s": "string", "x": "double", "t": "timestamp", "d": "date", "b": "boolean", "p": "integer"}
 ROWS = [
@@ -144,3 +146,31 @@ def test_unknown_provider_is_rejected(tmp_path: Path) -> None:
     path = make(tmp_path / "t", "avro", "x.avro", b"x")
     with pytest.raises(trilake.TrilakeError, match="'avro'"):
         trilake.open(path).to_arrow()
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_damaged_and_missing_files_are_named(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS, path, data_format=format)
+    (file,) = path.glob(f"*.{format}")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(CorruptFileError, match=file.name):
+        trilake.open(path).to_arrow()
+    file.unlink()
+    with pytest.raises(MissingFileError, match=file.name):
+        trilake.open(path).to_arrow()
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_failed_write_leaves_nothing(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "t"
+    trilake.write(ROWS, path, data_format=format)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from pa.Table.from_pylist(ROWS).to_batches()
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        trilake.write(batches(), path, mode="append")
+    assert len(list(path.rglob(f"*.{format}"))) == 1
+    assert trilake.open(path).version == 0

@@ -1,4 +1,4 @@
-"""Filters keep the rows that Spark keeps: answers recorded from Spark 4, see ``record_spark_answers.py``."""
+"""Filters keep the rows that Spark keeps: answers recorded from Spark 4, see ``record_spark.py``."""
 
 from __future__ import annotations
 
