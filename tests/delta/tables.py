@@ -48,6 +48,11 @@ def fresh_id() -> str:
     return str(uuid4())
 
 
+def new_uri() -> str:
+    """Return the URI of a new table in memory."""
+    return f"memory://{uuid4()}"
+
+
 def protocol(reader: int = 1, writer: int = 2, **features: Sequence[str]) -> dict[str, Any]:
     """Return a protocol action; ``readerFeatures`` and ``writerFeatures`` by keyword."""
     return {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}

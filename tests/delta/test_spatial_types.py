@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import orjson
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.delta.tables import new_uri
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.arrow_types import spatial_name
 from trilake.delta.protocol.schema import parse_primitive
@@ -123,7 +123,7 @@ def test_changes_keep_spatial_columns(uri: str) -> None:
     trilake.open(uri).delete("n = 2")
     trilake.open(uri).optimize()
     assert rows(uri) == [{**ROWS[0], "n": n} for n in (3, 4, 11)]
-    copy = f"memory://spatial-{uuid4()}"
+    copy = new_uri()
     trilake.write(trilake.open(uri).to_arrow(), copy)
     assert trilake.open(copy).metadata.schema == trilake.open(uri).metadata.schema
     assert rows(copy) == rows(uri)
@@ -149,7 +149,7 @@ def test_values_that_are_not_wkb_are_rejected(value: pa.Array, says: str, uri: s
 
 
 def test_other_reference_system_is_another_type(uri: str) -> None:
-    other = f"memory://spatial-{uuid4()}"
+    other = new_uri()
     trilake.create(other, {"n": "bigint", "g": "geometry(3857)"})
     with pytest.raises(SchemaMismatchError, match=r"geometry\(EPSG:3857\).*geometry\(OGC:CRS84\)"):
         trilake.write(trilake.open(other).to_arrow(), uri, mode="append")
@@ -158,7 +158,7 @@ def test_other_reference_system_is_another_type(uri: str) -> None:
 def test_spatial_column_cannot_partition_or_cluster() -> None:
     for options in ({"partition_by": ["g"]}, {"cluster_by": ["g"]}):
         with pytest.raises(InvalidArgumentError, match="g"):
-            trilake.create(f"memory://spatial-{uuid4()}", {"n": "bigint", "g": "geometry"}, **options)
+            trilake.create(new_uri(), {"n": "bigint", "g": "geometry"}, **options)
 
 
 def test_bounding_boxes_are_kept_and_skip_no_file(uri: str) -> None:

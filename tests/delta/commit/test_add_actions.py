@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import new_uri
 from trilake.delta.commit.transaction import add_action, add_actions
 from trilake.delta.table import ArrowDeltaTable
 
@@ -21,7 +21,7 @@ _VALUES: dict[str, Any] = {
 
 
 def _adds() -> pa.Table:
-    uri = f"memory://carried-{uuid4()}"
+    uri = new_uri()
     for n in range(3):
         trilake.write(pa.table({"p": [f"p{n}", None], "v": [n, n]}), uri, mode="append", partition_by=["p"])
     table = trilake.open(uri)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import orjson
 import pyarrow as pa
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.tables import VECTOR, add, log_of, metadata, protocol, remove
+from tests.delta.tables import VECTOR, add, log_of, metadata, new_uri, protocol, remove
 from trilake.delta.log.checksum import (
     VersionChecksum,
     differences,
@@ -162,7 +161,7 @@ def test_checksum_without_protocol_and_metadata_is_valid() -> None:
 
 
 def test_checksums_go_on_after_one_without_protocol_and_metadata() -> None:
-    uri = f"memory://{uuid4()}"
+    uri = new_uri()
     trilake.write(pa.table({"n": [0]}), uri, properties={"trilake.checksums": "commit"})
     trilake.write(pa.table({"n": [1]}), uri, mode="append")
     store = open_store(uri)

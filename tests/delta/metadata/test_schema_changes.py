@@ -12,6 +12,7 @@ import pytest
 
 import trilake
 from tests.delta.commands.alter.alter_case import MAPPED, Case
+from tests.delta.tables import new_uri
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commit.transaction import CommitPlan, commit
 from trilake.delta.log.clustering import clustering_columns
@@ -246,7 +247,7 @@ def test_types_widen_at_every_depth() -> None:
 
 def test_bounds_of_widened_floats_are_valid() -> None:
     """Other writers print 32-bit bounds with minimal digits: 0.7 is 0.699999988 as a double."""
-    uri = f"memory://alter-{uuid4()}"
+    uri = new_uri()
     log = DeltaLog(open_store(uri), standard_engine())
     trilake.write(pa.table({"f": pa.array([0.7], pa.float32())}), uri, properties={"delta.enableTypeWidening": "true"})
     add = dict(log.snapshot().adds.to_pylist()[0])
@@ -421,7 +422,7 @@ def test_clustering_columns_keep_their_statistics() -> None:
 
 @pytest.mark.parametrize("type", ["int", "timestamp_ntz", "array<int>"])
 def test_void_column_can_get_a_type(type: str) -> None:
-    uri = f"memory://void-{uuid4()}"
+    uri = new_uri()
     trilake.write(pa.table({"n": [1], "v": pa.nulls(1)}), uri)
     changes = Alter(DeltaLog(open_store(uri), standard_engine()))
     with pytest.raises(InvalidArgumentError, match="cannot change"):
@@ -444,7 +445,7 @@ def test_nullability_of_keys_elements_and_values() -> None:
     for path in ("m.value", "l.element"):
         with pytest.raises(InvalidArgumentError):
             t.alter.set_not_null(path)
-    uri = f"memory://strict-{uuid4()}"
+    uri = new_uri()
     strict = pa.schema([("a", pa.list_(pa.field("element", pa.int32(), nullable=False)))])
     trilake.write(pa.Table.from_pylist([{"a": [1]}], schema=strict), uri)
     trilake.alter(uri).set_nullable("a.element")

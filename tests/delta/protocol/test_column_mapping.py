@@ -6,14 +6,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import count
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import LONG_A, Action, fresh_id, protocol, table_of
+from tests.delta.tables import LONG_A, Action, fresh_id, new_uri, protocol, table_of
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import (
     MAX_COLUMN_ID,
@@ -253,7 +252,7 @@ def test_rows_with_another_structure_are_rejected() -> None:
 
 @pytest.mark.parametrize("mode", ["none", "name", "id"])
 def test_listed_files_have_partition_values_by_column_name(mode: str) -> None:
-    uri = f"memory://{uuid4()}"
+    uri = new_uri()
     rows = pa.table({"n": [1, 2, 3], "p": ["a", None, "c"], "q": [7, 8, 9]})
     trilake.write(rows, uri, partition_by=["q", "p"], properties={"delta.columnMapping.mode": mode})
     if mode != "none":

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import add, lines, metadata, opened, protocol
+from tests.delta.tables import add, lines, metadata, new_uri, opened, protocol
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
@@ -33,7 +33,7 @@ def test_invalid_parquet_names_suggest_column_mapping(tmp_path: Path, name: str)
 @pytest.mark.parametrize("name", [".f", "..", ".f[0]", "[0]"])
 def test_fields_of_structs_have_any_name(name: str) -> None:
     """pyarrow reads a string that begins with a dot as a path of fields."""
-    uri = f"memory://{uuid.uuid4()}"
+    uri = new_uri()
     field, merged = f"s.`{name}`", [{"s": {name: 5.0, "k": 1}}]
     trilake.write([{"s": {name: 1.5, "k": 1}}, {"s": {name: float("nan"), "k": 2}}], uri)
     table = opened(uri)

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.tables import add, opened
+from tests.delta.tables import add, new_uri, opened
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import protocol_for
 from trilake.delta.protocol.iceberg import ENABLED, UNIFORM
@@ -36,10 +35,6 @@ NESTED = pa.table(
         "t": pa.array([datetime(2020, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
     }
 )
-
-
-def place() -> str:
-    return f"memory://iceberg-{uuid4()}"
 
 
 def footers(uri: str) -> list[pq.ParquetFile]:
@@ -159,7 +154,7 @@ def test_files_that_break_a_rule_are_rejected(
 
 @pytest.mark.parametrize("version", [V2, V3])
 def test_nested_parts_have_field_ids_in_files(version: dict[str, str]) -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(NESTED, uri, properties=version)
     schema = opened(uri).snapshot.schema
     lists, m = (schema.field(n) for n in ("l", "m"))
@@ -185,7 +180,7 @@ def test_nested_parts_have_field_ids_in_files(version: dict[str, str]) -> None:
 
 
 def test_new_columns_get_ids_above_the_nested_ones() -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(NESTED, uri, properties=V2)
     top = int(opened(uri).properties["delta.columnMapping.maxColumnId"])
     trilake.alter(uri).add_columns({"more": "array<int>"})
@@ -210,7 +205,7 @@ PARTITIONS: dict[str, tuple[pa.DataType, Any]] = {
 @pytest.mark.parametrize("kind", PARTITIONS)
 @pytest.mark.parametrize("properties", [V1, {"delta.feature.materializePartitionColumns": "supported"}])
 def test_partition_values_are_in_the_files(kind: str, properties: dict[str, str]) -> None:
-    uri, (type_, value) = place(), PARTITIONS[kind]
+    uri, (type_, value) = new_uri(), PARTITIONS[kind]
     rows = pa.table({"p": pa.array([value, None], type_), "id": [1, 2]})
     trilake.write(rows, uri, partition_by="p", properties=properties)
     name = opened(uri).snapshot.schema.field("p").physical_name
@@ -236,7 +231,7 @@ MATCHING = pa.table({"p": ["x"], "id": [1]})
     ],
 )
 def test_changes_keep_partition_values_in_files(change: Callable[[ArrowDeltaTable], object]) -> None:
-    uri = place()
+    uri = new_uri()
     for n in (0, 2):
         rows = pa.table({"p": ["x", "x"], "id": [n + 1, n + 2]})
         trilake.write(rows, uri, mode="append", partition_by="p", properties=None if n else V2)
@@ -247,7 +242,7 @@ def test_changes_keep_partition_values_in_files(change: Callable[[ArrowDeltaTabl
 
 
 def test_files_have_no_partition_columns_without_the_feature() -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"p": ["x"], "id": [1]}), uri, partition_by="p")
     assert [f.schema_arrow.names for f in footers(uri)] == [["id"]]
     trilake.alter(uri).set_properties({"delta.writePartitionColumnsToParquet": "true"})
@@ -256,7 +251,7 @@ def test_files_have_no_partition_columns_without_the_feature() -> None:
 
 
 def test_materialized_row_ids_use_iceberg_field_ids() -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1, 2]}), uri, properties=V3)
     opened(uri).update({"id": "id + 10"}, "id = 1")
     fields = [f for file in footers(uri) for f in file.schema_arrow if f.name.startswith("_row")]
@@ -265,7 +260,7 @@ def test_materialized_row_ids_use_iceberg_field_ids() -> None:
 
 @pytest.mark.parametrize("version", [V1, V2, V3])
 def test_new_table_gets_the_required_features(version: dict[str, str]) -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1]}), uri, properties=version)
     table = opened(uri)
     assert table.properties["delta.columnMapping.mode"] == "name"
@@ -278,7 +273,7 @@ def test_new_table_gets_the_required_features(version: dict[str, str]) -> None:
 
 
 def test_rejected_property_changes_nothing() -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1]}), uri)
     for properties in (V2, {**V1, **V2, **NAMED}):
         with pytest.raises(InvalidArgumentError, match="icebergCompatV"):
@@ -297,7 +292,7 @@ def test_rejected_property_changes_nothing() -> None:
 def test_incompatible_old_files_must_be_rewritten(
     rows: pa.Table, properties: dict[str, str], on: dict[str, str], reason: str
 ) -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(rows, uri, partition_by="p" if "p" in rows.column_names else None, properties=properties)
     with pytest.raises(InvalidArgumentError, match=reason) as caught:
         trilake.alter(uri).set_properties(on)
@@ -306,7 +301,7 @@ def test_incompatible_old_files_must_be_rewritten(
 
 @pytest.mark.parametrize("on", [V1, V2, V3])
 def test_flat_table_can_enable_compatibility(on: dict[str, str]) -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1, 2]}), uri)
     trilake.alter(uri).set_properties({**on, **NAMED})
     trilake.write(pa.table({"id": [3]}), uri, mode="append")
@@ -314,7 +309,7 @@ def test_flat_table_can_enable_compatibility(on: dict[str, str]) -> None:
 
 
 def test_deletion_vectors_must_be_purged_first() -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1, 2, 3]}), uri, properties={**NAMED, "delta.enableDeletionVectors": "true"})
     opened(uri).delete("id = 2")
     off = {"delta.enableDeletionVectors": "false"}
@@ -327,7 +322,7 @@ def test_deletion_vectors_must_be_purged_first() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_feature_is_dropped_with_its_property(number: int) -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1]}), uri, properties={ENABLED[number]: "true"})
     trilake.alter(uri).drop_feature(f"icebergCompatV{number}")
     table = opened(uri)
@@ -338,7 +333,7 @@ def test_feature_is_dropped_with_its_property(number: int) -> None:
 
 @pytest.mark.parametrize("way", ["false", "unset", "drop"])
 def test_removing_compatibility_disables_iceberg_metadata(way: str) -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1]}), uri, properties={**V2, UNIFORM: "iceberg"})
     alter = trilake.alter(uri)
     if way == "false":
@@ -353,7 +348,7 @@ def test_removing_compatibility_disables_iceberg_metadata(way: str) -> None:
 
 
 def test_switching_versions_keeps_iceberg_metadata() -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1]}), uri, properties={**V2, UNIFORM: "iceberg"})
     trilake.alter(uri).set_properties({ENABLED[1]: "true", ENABLED[2]: "false"})
     assert opened(uri).properties[UNIFORM] == "iceberg"
@@ -363,7 +358,7 @@ def test_switching_versions_keeps_iceberg_metadata() -> None:
 def test_upgrade_rewrites_incompatible_files(number: int) -> None:
     rows = pa.table({"p": ["x", "y", "y"], "id": [1, 2, 3], "l": [[1], None, []]})
     rows = rows.drop_columns("l") if number == 1 else rows
-    uri = place()
+    uri = new_uri()
     vectors = {} if number == 1 else {"delta.enableDeletionVectors": "true"}
     trilake.write(rows, uri, partition_by="p", properties=vectors)
     if vectors:
@@ -382,7 +377,7 @@ def test_upgrade_rewrites_incompatible_files(number: int) -> None:
 
 
 def test_upgrade_from_v1_to_v2_keeps_compatible_files() -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"p": ["x"], "id": [1]}), uri, partition_by="p", properties=V1)
     done = trilake.sql(f"REORG TABLE delta.`{uri}` APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))")
     assert done is not None
@@ -392,7 +387,7 @@ def test_upgrade_from_v1_to_v2_keeps_compatible_files() -> None:
 
 @pytest.mark.parametrize("version", [0, 4, True])
 def test_upgrade_to_an_unknown_version_is_rejected(version: int) -> None:
-    uri = place()
+    uri = new_uri()
     trilake.write(pa.table({"id": [1]}), uri)
     with pytest.raises(InvalidArgumentError, match="1, 2 or 3"):
         opened(uri).upgrade_iceberg_compat(version)

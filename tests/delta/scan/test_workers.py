@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import add, log_of, metadata, opened, parquet, protocol
+from tests.delta.tables import add, log_of, metadata, new_uri, opened, parquet, protocol
 from trilake.delta.scan import read
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
@@ -56,7 +55,7 @@ def test_files_of_a_remote_store_are_read_in_parallel(counts: list[int], monkeyp
 @pytest.mark.parametrize("where", [None, "v % 7 = 3 AND p = 'b'", "t = 'x' OR d < 3"])
 def test_many_small_files_are_read_together(where: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows equal a file-by-file read: partition values, deleted rows, the filter and other columns."""
-    uri = f"memory://many-{uuid4()}"
+    uri = new_uri()
     schema = pa.schema([("v", pa.int64()), ("t", pa.string()), ("p", pa.string()), ("d", pa.float64())])
     properties = {"delta.enableDeletionVectors": "true"}
     trilake.create(uri, schema, partition_by=["p"], properties=properties)
@@ -88,7 +87,7 @@ def test_many_small_files_are_read_together(where: str | None, monkeypatch: pyte
 
 
 def test_damaged_file_among_many_is_named() -> None:
-    uri = f"memory://damaged-{uuid4()}"
+    uri = new_uri()
     trilake.create(uri, pa.schema([("v", pa.int64())]))
     store = open_store(uri)
     transaction = trilake.Transaction(store)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 import orjson
 import pyarrow as pa
 
 import trilake
+from tests.delta.tables import new_uri
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
@@ -36,7 +36,7 @@ class Case:
     """A table in memory and its ``Alter``."""
 
     def __init__(self, *, properties: Mapping[str, str] | None = None, partition_by: str | None = "p") -> None:
-        self.uri = f"memory://alter-{uuid4()}"
+        self.uri = new_uri()
         self.log = DeltaLog(open_store(self.uri), standard_engine())
         data = pa.Table.from_pylist(ROWS, schema=SCHEMA)
         trilake.write(data, self.uri, partition_by=partition_by, properties=properties)

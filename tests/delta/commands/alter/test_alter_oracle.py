@@ -7,7 +7,6 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import examples
+from tests.delta.tables import new_uri
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -249,7 +249,7 @@ class Game:
 @given(st.randoms(use_true_random=False), st.integers(1, 10))
 @settings(max_examples=examples(12))
 def test_any_sequence_of_changes_matches_the_oracle(rng: random.Random, steps: int) -> None:
-    game = Game(rng, f"memory://alter-oracle-{uuid4()}", widening=True)
+    game = Game(rng, new_uri(), widening=True)
     for _ in range(steps):
         game.step()
     game.check()

@@ -13,7 +13,7 @@ import pytest
 
 import trilake
 from tests.delta.commands.alter import sparkle
-from tests.delta.tables import clocked, rows, with_runtime
+from tests.delta.tables import clocked, new_uri, rows, with_runtime
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.alter.metadata_commits import history_trace, oldest_version, removable
@@ -42,7 +42,7 @@ class Case:
     """A table in memory with one ``Alter`` for now and one for three days later."""
 
     def __init__(self, data: pa.Table | None = None, **properties: str) -> None:
-        self.uri = f"memory://removal-{uuid4()}"
+        self.uri = new_uri()
         self.log = DeltaLog(open_store(self.uri), standard_engine())
         data = pa.table({"id": [1, 2], "p": ["u", "v"]}) if data is None else data
         trilake.write(data, self.uri, properties={f"delta.{k.replace('__', '.')}": v for k, v in properties.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import opened
+from tests.delta.tables import new_uri, opened
 from trilake.delta.table import ArrowDeltaTable
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -19,7 +18,7 @@ KINDS = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vec
 
 
 def table(rows: pa.Table, properties: Mapping[str, str] | None = None, **more: Any) -> ArrowDeltaTable:
-    uri = f"memory://merge-{uuid.uuid4()}"
+    uri = new_uri()
     trilake.write(rows, uri, properties=properties, **more)
     return opened(uri)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 import trilake
 from tests.delta.commands.merge.merge_tables import FEED, KINDS, SOURCE, VECTORS, info, letters, pairs, rows, table
-from tests.delta.tables import opened
+from tests.delta.tables import new_uri, opened
 from trilake.delta.commands.merge import match as merge_match
 from trilake.delta.commands.merge.source import materialized
 from trilake.delta.log.log import DeltaLog
@@ -186,7 +185,7 @@ def _reads(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[str]:
 
 @pytest.mark.parametrize("on", ["t.id = s.id", "s.id <=> t.id AND true", "t.id = s.id AND t.p = 'b'", "t.p = s.p"])
 def test_only_files_that_can_match_are_opened(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = f"memory://merge-{uuid.uuid4()}"
+    uri = new_uri()
     for p, ids in (("a", [1, 2]), ("b", [11, 12]), ("c", [21, 22])):
         trilake.write(pa.table({"id": ids, "p": [p, p]}), uri, mode="append", partition_by=["p"])
     t = opened(uri)
@@ -216,7 +215,7 @@ def test_only_keys_are_read_of_replaced_rows(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_only_overlapping_concurrent_commits_conflict(tmp_path: Path) -> None:
     def begin() -> ArrowDeltaTable:
-        uri = f"memory://merge-{uuid.uuid4()}"
+        uri = new_uri()
         for p in ("a", "b"):
             trilake.write(pa.table({"id": [1], "p": [p]}), uri, mode="append", partition_by=["p"])
         return opened(uri)
@@ -303,7 +302,7 @@ def test_any_condition_can_join(on: str) -> None:
 
 
 def test_table_rules_apply_to_new_rows() -> None:
-    uri = f"memory://merge-{uuid.uuid4()}"
+    uri = new_uri()
     trilake.create(
         uri,
         {

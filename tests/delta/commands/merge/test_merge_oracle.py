@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import examples
+from tests.delta.tables import new_uri
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError
 
@@ -165,7 +165,7 @@ def _rows(table: pa.Table) -> Counter[Row]:
 
 
 def build(files: list[list[Row]], properties: dict[str, str], *, partitioned: bool) -> ArrowDeltaTable:
-    uri = f"memory://merge-{uuid.uuid4()}"
+    uri = new_uri()
     for i, rows in enumerate(files):
         first = {"properties": properties, "partition_by": ["p"] if partitioned else None} if i == 0 else {}
         trilake.write(_table(rows), uri, mode="append", **first)  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -12,10 +11,6 @@ import trilake
 from tests.delta.tables import opened
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
-
-
-def new_uri() -> str:
-    return f"memory://optimize-{uuid4()}"
 
 
 def append(uri: str, data: pa.Table, **more: Any) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import opened
+from tests.delta.tables import new_uri, opened
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.optimize import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
@@ -32,10 +31,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
     for module in ("trilake.api.definitions", "trilake.delta.format"):
         monkeypatch.setattr(f"{module}.standard_engine", lambda: standard_engine(compaction=lambda _: current[0]))
     return current
-
-
-def new_uri() -> str:
-    return f"memory://auto-{uuid4()}"
 
 
 def append(uri: str, *partitions: str, **more: Any) -> int | None:

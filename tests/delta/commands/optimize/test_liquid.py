@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import examples
-from tests.delta.tables import opened, rows
+from tests.delta.tables import new_uri, opened, rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.curve_order import hilbert_index
 from trilake.delta.commands.optimize.optimize import OptimizeResult
@@ -65,10 +64,6 @@ def test_hilbert_index_does_not_depend_on_batch_size() -> None:
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def new_uri() -> str:
-    return f"memory://liquid-{uuid4()}"
 
 
 def clustered(columns: list[str], **properties: str) -> str:

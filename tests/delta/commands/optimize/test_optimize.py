@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.commands.optimize.optimize_tables import VECTORS, actions, append, ids, new_uri, small_files
-from tests.delta.tables import opened
+from tests.delta.commands.optimize.optimize_tables import VECTORS, actions, append, ids, small_files
+from tests.delta.tables import new_uri, opened
 from trilake.common.progress import progress
 from trilake.delta.commands.optimize.bins import packed
 from trilake.delta.commit.transaction import CommitPlan, commit, remove_action

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.commands.optimize.optimize_tables import VECTORS, append, delete, ids, new_uri, small_files
-from tests.delta.tables import opened
+from tests.delta.commands.optimize.optimize_tables import VECTORS, append, delete, ids, small_files
+from tests.delta.tables import new_uri, opened
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import run_here

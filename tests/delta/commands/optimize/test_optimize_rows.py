@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import examples
-from tests.delta.commands.optimize.optimize_tables import VECTORS, actions, append, delete, ids, new_uri, small_files
-from tests.delta.tables import opened, rows
+from tests.delta.commands.optimize.optimize_tables import VECTORS, actions, append, delete, ids, small_files
+from tests.delta.tables import new_uri, opened, rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.bins import purgeable
 from trilake.delta.commit import row_tracking

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trilake
+from tests.delta.tables import new_uri
 from trilake.delta.commands.optimize.rewrite import in_turn
 from trilake.delta.commands.rows.row_changes import ChangedFile
 from trilake.delta.files.file_writer import ParquetFile
@@ -81,7 +81,7 @@ def test_small_batches_are_combined_before_writing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ParquetFile, "write", counted)
     schema = pa.schema({"x": pa.int64()})
     pieces = (pa.record_batch({"x": pa.array([i, i])}) for i in range(5_000))
-    uri = f"memory://pieces-{uuid4()}"
+    uri = new_uri()
     trilake.write(pa.RecordBatchReader.from_batches(schema, pieces), uri)
     assert chunks == [1]
     assert trilake.open(uri).to_arrow()["x"].to_pylist() == [i for i in range(5_000) for _ in range(2)]

@@ -6,7 +6,6 @@ import decimal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.tables import opened, rows
+from tests.delta.tables import new_uri, opened, rows
 from trilake.delta.commands.optimize.curve_order import (
     Curve,
     Ranges,
@@ -27,10 +26,6 @@ from trilake.delta.commands.optimize.curve_order import (
     sample_indexes,
 )
 from trilake.errors import InvalidArgumentError
-
-
-def new_uri() -> str:
-    return f"memory://zorder-{uuid4()}"
 
 
 def points(count: int, seed: int = 0) -> pa.Table:

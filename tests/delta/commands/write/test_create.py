@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.tables import with_runtime
+from tests.delta.tables import new_uri, with_runtime
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.write.create import (
     CreateMode,
@@ -44,7 +44,7 @@ PLAIN = TableDescription(StructType((StructField("id", LONG), StructField("p", T
 
 
 def new_log() -> DeltaLog:
-    return DeltaLog(open_store(f"memory://create-{uuid4()}"), standard_engine())
+    return DeltaLog(open_store(new_uri()), standard_engine())
 
 
 class OfOthers:
@@ -79,7 +79,7 @@ def test_arrow_field_metadata_defines_column_rules(given: str) -> None:
         "schema of others": OfOthers(pa.schema(fields)),
         "fields of others": [OfOthers(f) for f in fields],
     }
-    uri = f"memory://create-noted-{uuid4()}"
+    uri = new_uri()
     trilake.create(uri, columns[given])
     trilake.write(pa.table({"n": [1, 2]}), uri, mode="append")
     assert trilake.open(uri).to_arrow().sort_by("id").to_pylist() == [
@@ -99,7 +99,7 @@ def test_schemas_of_deltalake_keep_types_that_arrow_lacks() -> None:
         deltalake.Field("s", nested),
         deltalake.Field("l", deltalake.schema.ArrayType(variant, True)),
     ]
-    uri = f"memory://create-deltalake-{uuid4()}"
+    uri = new_uri()
     schema = deltalake.Schema(fields)
     trilake.create(uri, schema)
     assert trilake.open(uri).metadata.schema_string == schema.to_json()
@@ -111,7 +111,7 @@ def test_schemas_of_deltalake_keep_types_that_arrow_lacks() -> None:
 
 
 def test_arguments_override_field_metadata() -> None:
-    uri = f"memory://create-said-{uuid4()}"
+    uri = new_uri()
     noted = pa.schema([("n", pa.int64()), pa.field("m", pa.int64(), metadata={"delta.generationExpression": "n * 2"})])
     trilake.create(uri, noted, generated={"M": "n * 3"})
     trilake.write(pa.table({"n": [1]}), uri, mode="append")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import deltalake
 import numpy as np
@@ -33,7 +32,7 @@ from tests.delta.commands.rows.dml_oracle import (
     assigned,
     matching,
 )
-from tests.delta.tables import opened
+from tests.delta.tables import new_uri, opened
 from trilake.delta.commands.rows import row_changes
 from trilake.delta.commands.write.delete import delete_rows
 from trilake.delta.scan.scan import parse_table_filter
@@ -116,7 +115,7 @@ def test_predicate_is_evaluated_on_large_batches(
         sizes.append(rows.num_rows)
         return mask(self, rows)
 
-    uri = f"memory://delete-{uuid4()}"
+    uri = new_uri()
     numbers = np.arange(1_000_000)
     trilake.write(pa.table({"id": numbers, "v": numbers % 7}), uri, properties=properties)
     monkeypatch.setattr(Filter, "mask", counted)

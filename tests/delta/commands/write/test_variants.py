@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import uuid4
 
 import deltalake
 import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.tables import new_uri
 
 #: A variant as other libraries show it.
 _PARTS = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
@@ -44,7 +44,7 @@ def test_unmarked_variants_are_written_to_variant_columns(names: list[str], kind
 @pytest.mark.parametrize("kind", ["variant", "struct<v: variant, n: int>", "struct<s: struct<v: variant>>"])
 @pytest.mark.parametrize("data_format", ["parquet", "lance"])
 def test_missing_variants_are_null(kind: str, data_format: str) -> None:
-    uri = f"memory://variants-{uuid4()}"
+    uri = new_uri()
     trilake.create(uri, {"id": "bigint", "c": kind}, data_format=data_format)
     trilake.write(pa.table({"id": [1]}), uri, mode="append")
     trilake.write(pa.table({"id": [2], "c": pa.nulls(1)}), uri, mode="append")
@@ -58,7 +58,7 @@ def test_missing_variants_are_null(kind: str, data_format: str) -> None:
 
 @pytest.mark.parametrize("properties", [{}, {"delta.enableDeletionVectors": "true"}])
 def test_new_variant_columns_of_rewritten_files_are_null(properties: dict[str, str]) -> None:
-    uri = f"memory://variants-{uuid4()}"
+    uri = new_uri()
     trilake.write(pa.table({"id": [1, 2, 3]}), uri, properties=properties)
     trilake.alter(uri).add_columns({"c": "variant", "s": "struct<v: variant>"})
     table = trilake.open(uri)
