@@ -31,6 +31,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import ObjectMeta, Store
+from trilake.table.findings import spread
 from trilake.table.report_facts import (
     COMMITS,
     FILES,
@@ -172,17 +173,10 @@ def _storage(store: Store, snapshot: Snapshot) -> Storage | None:
     if snapshot.metadata.provider.lower() != "parquet" or not adds.num_rows:
         return None
     order = pc.sort_indices(adds["size"]).to_numpy()
-    spread = np.unique(np.linspace(0, len(order) - 1, min(_FOOTERS, len(order))).round().astype(np.int64))
-    paths = decoded_paths(adds["path"].take(pa.array(order[spread]))).to_pylist()
+    paths = decoded_paths(adds["path"].take(pa.array(order[spread(len(order), _FOOTERS)]))).to_pylist()
     names = {f.physical_name: f.name for f in snapshot.schema.fields}
     with ThreadPoolExecutor(_FOOTERS) as pool:
-        by_file = list(pool.map(lambda path: _column_bytes(store, path, names), paths))
-    columns: dict[str, int] = {}
-    for one in by_file:
-        for name, size in (one or {}).items():
-            columns[name] = columns.get(name, 0) + size
-    bad = sum(one is None for one in by_file)
-    return Storage(columns, adds.num_rows, len(by_file) - bad, bad)
+        return Storage.measured(adds.num_rows, pool.map(lambda path: _column_bytes(store, path, names), paths))
 
 
 def _column_bytes(store: Store, path: str, names: Mapping[str, str]) -> dict[str, int] | None:

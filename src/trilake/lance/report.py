@@ -12,6 +12,7 @@ from trilake.lance.commands.compaction import CompactionOptions, plan_compaction
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.table import LanceTable
 from trilake.lance.versions.versions import list_versions
+from trilake.table.findings import spread
 from trilake.table.report_facts import COMMITS, FILES, Bounds, ColumnBounds, Commits, Compaction, Facts, Storage, ranked
 
 #: Maximum numbers of manifests to read, fragments to open, and columns to describe.
@@ -68,14 +69,9 @@ def _commits(table: LanceTable) -> Commits:
     return Commits(commits, total - past.num_rows, total)
 
 
-def _spread(readers: tuple[FragmentReader, ...]) -> list[FragmentReader]:
-    at = np.unique(np.linspace(0, len(readers) - 1, min(len(readers), _FRAGMENTS)).round().astype(np.int64))
-    return [readers[i] for i in at.tolist()] if readers else []
-
-
 def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
     """Return the bounds of columns by fragment, from row group statistics."""
-    some = _spread(readers)
+    some = [readers[i] for i in spread(len(readers), _FRAGMENTS)]
     try:
         stats = [r.statistics() for r in some]
     except TrilakeError:
@@ -96,20 +92,19 @@ def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
 
 def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:
     """Estimate the size of each column from a sample of rows, as the legacy format does not compress."""
-    some, columns, bad = _spread(readers), dict[str, float](), 0
-    for reader in some:
+
+    def measured(reader: FragmentReader) -> dict[str, float] | None:
         try:
             rows = min(reader.physical_rows, _ROWS, max(1, int(_BYTES / max(reader.bytes_per_row, 1))))
-            if not rows:
-                continue
-            taken = pa.Table.from_batches(reader.read_range(reader.schema, 0, rows))
+            taken = pa.Table.from_batches(reader.read_range(reader.schema, 0, rows)) if rows else pa.table({})
         except TrilakeError:
-            bad += 1
-            continue
-        for name, column in zip(taken.column_names, taken.columns, strict=True):
-            columns[name] = columns.get(name, 0) + column.nbytes * reader.physical_rows / rows
-    sizes = {name: int(size) for name, size in columns.items()}
-    return Storage(sizes, len(readers), len(some) - bad, bad, "fragment") if sizes else None
+            return None
+        named = zip(taken.column_names, taken.columns, strict=True)
+        return {name: column.nbytes * reader.physical_rows / rows for name, column in named}
+
+    some = (readers[i] for i in spread(len(readers), _FRAGMENTS))
+    storage = Storage.measured(len(readers), map(measured, some), "fragment")
+    return storage if storage.columns else None
 
 
 def _compaction(table: LanceTable, files: pa.Table) -> Compaction | None:

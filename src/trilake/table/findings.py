@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from trilake.common.display import table_of
@@ -40,6 +41,18 @@ def as_depth(depth: str) -> Depth:
     if depth not in DEPTHS:
         raise InvalidArgumentError(f"unknown depth {depth!r:.80}", help=f"use one of {', '.join(DEPTHS)}")
     return depth
+
+
+def spread(count: int, most: int | None) -> list[int]:
+    """Choose at most ``most`` of ``count`` files, evenly spread; all of them for ``None``.
+
+    >>> spread(10, 4), spread(2, None)
+    ([0, 3, 6, 9], [0, 1])
+    """
+    if most is None or most >= count:
+        return list(range(count))
+    chosen: list[int] = np.unique(np.linspace(0, count - 1, most).round().astype(np.int64)).tolist()
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ and left out of the page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -104,6 +104,17 @@ class Storage:
     sampled: int
     unreadable: int = 0
     unit: str = "file"
+
+    @classmethod
+    def measured(cls, files: int, parts: Iterable[Mapping[str, float] | None], unit: str = "file") -> Storage:
+        """Add up the bytes of the columns of some files; ``None`` is a file that could not be read."""
+        columns: dict[str, float] = {}
+        readable = unreadable = 0
+        for sizes in parts:
+            readable, unreadable = readable + (sizes is not None), unreadable + (sizes is None)
+            for name, size in (sizes or {}).items():
+                columns[name] = columns.get(name, 0) + size
+        return cls({name: int(size) for name, size in columns.items()}, files, readable, unreadable, unit)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import TrilakeError
+from trilake.table.findings import spread
 from trilake.table.report_facts import FILES, Facts, PartitionColumn, Storage
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.table import TrevniTable
@@ -35,19 +36,18 @@ def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
     )
 
 
-def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:
+def _storage(table: TrevniTable, files: pa.Table) -> Storage:
     """Measure the columns of a sample of files of all sizes."""
-    order = np.argsort(files["size"].to_numpy(), kind="stable")
-    at = np.unique(np.linspace(0, len(order) - 1, min(len(order), _FILES)).round().astype(np.int64))
-    columns: dict[str, int] = {}
-    bad = 0
-    for key in files["path"].take(pa.array(order[at])).to_pylist():
+
+    def measured(key: str) -> dict[str, int] | None:
         try:
-            for name, size in column_bytes(table.file(key)).items():
-                columns[name] = columns.get(name, 0) + size
+            return column_bytes(table.file(key))
         except TrilakeError:
-            bad += 1
-    return Storage(columns, files.num_rows, len(at) - bad, bad)
+            return None
+
+    order = np.argsort(files["size"].to_numpy(), kind="stable")
+    keys = files["path"].take(pa.array(order[spread(len(order), _FILES)])).to_pylist()
+    return Storage.measured(files.num_rows, map(measured, keys))
 
 
 def column_bytes(file: TrevniFile) -> dict[str, int]:

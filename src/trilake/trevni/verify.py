@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.storage import Store, open_store
-from trilake.table.findings import MAX_LISTED, Check, Depth, Finding, Findings, run_checks, unreadable
+from trilake.table.findings import MAX_LISTED, Check, Depth, Finding, Findings, run_checks, spread, unreadable
 from trilake.table.folders import DataFile
 from trilake.trevni.blocks.codecs import BlockChecksumError
 from trilake.trevni.blocks.decode import Budget
@@ -89,10 +88,7 @@ class TrevniContext:
     @cached_property
     def faults(self) -> list[BlockFault | None]:
         """One entry per block of the sampled files, ``None`` if it is sound."""
-        chosen = self.opened
-        if self.sample is not None and self.sample < len(chosen):
-            at = np.unique(np.linspace(0, len(chosen) - 1, self.sample).round().astype(int))
-            chosen = [chosen[i] for i in at.tolist()]
+        chosen = [self.opened[i] for i in spread(len(self.opened), self.sample)]
         return [fault for one in chosen if one.file is not None for fault in _faults(one, one.file)]
 
 

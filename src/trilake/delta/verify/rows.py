@@ -28,7 +28,7 @@ from trilake.errors import CorruptFileError, DeletionVectorError, ExpressionErro
 from trilake.expr import ColumnStats, evaluate_all
 from trilake.expr.terms.engine import Query
 from trilake.storage.base import Store
-from trilake.table.findings import Finding, NotCheckedError, unreadable
+from trilake.table.findings import Finding, NotCheckedError, spread, unreadable
 
 Path = tuple[str, ...]
 #: Files whose rows are read concurrently.
@@ -91,9 +91,7 @@ def _gather(table: DeltaContext) -> RowFacts:
     snapshot = table.snapshot
     scan: Scan = plan_scan(snapshot)
     tasks = scan.tasks()
-    numbers = list(range(len(tasks)))
-    if table.sample is not None and table.sample < len(tasks):
-        numbers = sorted(set(np.linspace(0, len(tasks) - 1, table.sample).round().astype(int).tolist()))
+    numbers = spread(len(tasks), table.sample)
     rules, rules_error = None, None
     try:
         rules = Rules.of(table)

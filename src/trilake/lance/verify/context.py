@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from trilake.common.runtime import Runtime
 from trilake.errors import TrilakeError, UnsupportedProtocolError
 from trilake.lance.data_files import open_data_file
@@ -21,7 +19,7 @@ from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, choose_version, list_versions
 from trilake.storage.base import Store
-from trilake.table.findings import Depth, Finding, NotCheckedError
+from trilake.table.findings import Depth, Finding, NotCheckedError, spread
 
 #: What to do about a broken file or manifest.
 RESTORE = "restore the file from a backup, or an older version of the dataset"
@@ -147,10 +145,7 @@ class LanceContext:
     def sampled(self) -> list[OpenFile]:
         """The open data files whose rows are read."""
         files = [f for f in self.files if f.file is not None]
-        if self.sample is None or self.sample >= len(files):
-            return files
-        at = np.unique(np.linspace(0, len(files) - 1, self.sample).round().astype(int))
-        return [files[i] for i in at.tolist()]
+        return [files[i] for i in spread(len(files), self.sample)]
 
     def finding(self, code: str, message: str, of: OpenFile | None = None, **more: Any) -> Finding:
         """A finding about the version, or about one of its data files; ``more`` are other fields."""

@@ -246,8 +246,6 @@ def read_split(
     schema: pa.Schema,
     columns: Sequence[str] | None = None,
     filter: Filter | None = None,
-    *,
-    batch_size: int = BATCH_SIZE,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split that match ``filter``, as batches with ``columns`` of ``schema``.
 
@@ -263,7 +261,7 @@ def read_split(
     needed = dict.fromkeys([*names, *(filter.columns if filter is not None else ())])
     nodes = file.select([n for n in needed if n in reader.file_columns])
     for start, end in candidate_rows(file, reader.usable_filter(filter), split.start, stop):
-        for a, b in file.pieces(nodes, start, end, batch_size):
+        for a, b in file.pieces(nodes, start, end, BATCH_SIZE):
             batch = reader.batch(names, filter, a, b)
             if batch is not None:
                 yield batch
