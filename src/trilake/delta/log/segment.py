@@ -207,11 +207,10 @@ def is_large(segment: LogSegment) -> bool:
     return num_files > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
 
 
-def choose_segment(listing: LogListing, *, uri: str, version: int | None = None) -> LogSegment:
-    """Choose the segment of ``version``, or of the newest one.
+def choose_version(listing: LogListing, *, uri: str, version: int | None = None) -> int:
+    """Choose ``version``, or the newest one.
 
-    Raises ``TableNotFoundError`` for an empty log, ``VersionNotFoundError`` for a version outside it,
-    ``LogGapError`` if versions in between are missing.
+    Raises ``TableNotFoundError`` for an empty log, ``VersionNotFoundError`` for a version outside it.
     """
     if listing.empty:
         message = "this is not a Delta table: _delta_log has no commit and no checkpoint"
@@ -223,6 +222,15 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
         message = f"Cannot time travel Delta table to version {target}: version {target} does not exist"
         help = f"the newest version is {newest}"
         raise VersionNotFoundError(message, help=help, file=uri, version=target, condition="DELTA_VERSION_NOT_FOUND")
+    return target
+
+
+def choose_segment(listing: LogListing, *, uri: str, version: int | None = None) -> LogSegment:
+    """Choose the segment of ``version``, or of the newest one.
+
+    Raises the errors of :func:`choose_version`, and ``LogGapError`` if versions in between are missing.
+    """
+    target = choose_version(listing, uri=uri, version=version)
     base = [(v, files) for v, files in listing.checkpoints if v <= target]
     checkpoint_version, files = base[-1] if base else (None, ())
     start = 0 if checkpoint_version is None else checkpoint_version + 1

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from trilake.delta.engine import Engine
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_tombstones
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.segment import LogListing, LogSegment, choose_segment
+from trilake.delta.log.segment import LogListing, LogSegment, choose_segment, choose_version
 from trilake.delta.log.snapshot import Snapshot, State, apply, decoded_paths, empty_state
 from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch, parse_commits
-from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocolError, VersionNotFoundError
+from trilake.errors import TrilakeError, UnsupportedProtocolError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table.findings import Depth, Finding, NotCheckedError
 
@@ -55,19 +55,7 @@ class DeltaContext:
     @cached_property
     def version(self) -> int:
         """The version to verify.  Raises ``TableNotFoundError`` or ``VersionNotFoundError``."""
-        listing = self.everything
-        if listing.empty:
-            raise TableNotFoundError(
-                "this is not a Delta table: _delta_log has no commit and no checkpoint", file=self.store.uri
-            )
-        newest = listing.newest
-        if self.requested is None:
-            return newest
-        if not 0 <= self.requested <= newest:
-            message = f"version {self.requested} does not exist"
-            help = f"the newest version is {newest}"
-            raise VersionNotFoundError(message, help=help, file=self.store.uri, version=self.requested)
-        return self.requested
+        return choose_version(self.everything, uri=self.store.uri, version=self.requested)
 
     @cached_property
     def listing(self) -> LogListing:
