@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.fault_store import FaultStore
+from tests.s3_server import S3Server
 from trilake import lance
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import StorageError, TrilakeError, WriteFailedError
@@ -53,6 +54,17 @@ def test_few_requests(s3_options: Mapping[str, str]) -> None:
     store.forget()
     assert snapshot.take([5, 17_000], columns).num_rows == 2
     assert len(store.calls) <= 2
+
+
+def test_metadata_of_many_columns_is_read_with_one_request(s3_options: Mapping[str, str], s3: S3Server) -> None:
+    """Each column took a request, one after another."""
+    uri = "s3://lake/lance/wide"
+    rows = pa.table({f"column {i}": [i, i + 1] for i in range(600)})
+    lance.write_dataset(rows, uri, storage_options=s3_options)
+    dataset = lance.dataset(uri, storage_options=s3_options)
+    before = len(s3.requests)
+    assert dataset.to_table().equals(rows)
+    assert len(s3.requests) - before <= 6
 
 
 @pytest.mark.parametrize("failing", [1, 3])

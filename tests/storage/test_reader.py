@@ -104,6 +104,17 @@ def test_coalesced_ranges_cover_all_and_skip_only_large_gaps(ranges: list[tuple[
             assert missing <= gap
 
 
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 50)), max_size=10), st.integers(1, 60))
+@example([(0, 50), (50, 0), (50, 1)], 20)
+def test_coalesced_ranges_are_limited(ranges: list[tuple[int, int]], most: int) -> None:
+    merged = coalesce(ranges, 40, most)
+    for start, length in ranges:
+        assert any(s <= start and start + length <= s + n for s, n in merged)
+    assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(merged))
+    longest = max((n for _, n in coalesce(ranges, 0)), default=0)
+    assert all(n <= most + longest for _, n in merged)
+
+
 def test_expected_ranges_are_fetched_once() -> None:
     source = Source()
     file = WindowReader(source.fetch, len(DATA), pa.py_buffer(DATA[-64:]))

@@ -137,7 +137,7 @@ def _read_lance(store: Store, key: str, needed_columns: NeededColumns, threads: 
     needed = set(needed_columns(view.arrow))
     columns = LanceSchema(tuple(f for i, f in enumerate(view.schema.fields) if i in needed), view.schema.metadata)
     stored = view.stored(columns)
-    for start, stop in pairwise(file.batch_offsets.tolist()):
+    for start, stop in pairwise(file.parts(stored).tolist()):
         if needed:
             yield start, view.show(file.read_rows(start, stop, stored), columns)
         else:

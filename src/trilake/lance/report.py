@@ -95,7 +95,8 @@ def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:
 
     def measured(reader: FragmentReader) -> dict[str, float] | None:
         try:
-            rows = min(reader.physical_rows, _ROWS, max(1, int(_BYTES / max(reader.bytes_per_row, 1))))
+            size = max(reader.stored_bytes(reader.schema), 1)
+            rows = min(reader.physical_rows, _ROWS, max(1, _BYTES * reader.physical_rows // size))
             taken = pa.Table.from_batches(reader.read_range(reader.schema, 0, rows)) if rows else pa.table({})
         except TrilakeError:
             return None

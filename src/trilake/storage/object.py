@@ -72,7 +72,9 @@ PARALLEL = 32
 #: Ranges at most this many bytes apart are fetched in one request.
 GAP = 1 << 20
 #: Gaps must not multiply the requested bytes by more than this factor.
-_WASTE = 8
+_WASTE = 2
+#: Adjacent ranges are fetched in requests of at most this many bytes, since one connection is slower than several.
+_MOST = 8 << 20
 #: Attempts of a conditional put that the store clearly rejects.
 ATTEMPTS = 6
 
@@ -464,10 +466,10 @@ def _requests(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The ranges to request: few, without much unneeded data."""
     needed_bytes = sum(length for _, length in coalesce(ranges, 0))
     for gap in (GAP, GAP >> 3, GAP >> 6):
-        merged = coalesce(ranges, gap)
+        merged = coalesce(ranges, gap, _MOST)
         if sum(length for _, length in merged) <= _WASTE * needed_bytes + GAP:
             return merged
-    return coalesce(ranges, 0)
+    return coalesce(ranges, 0, _MOST)
 
 
 def _may_pass(error: Exception) -> bool:

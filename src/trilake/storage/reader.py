@@ -11,6 +11,7 @@ possible.
 from __future__ import annotations
 
 import io
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -22,17 +23,20 @@ import pyarrow as pa
 MIN_WINDOW, MAX_WINDOW = 256 << 10, 16 << 20
 
 
-def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+def coalesce(ranges: Sequence[tuple[int, int]], gap: int, most: int = sys.maxsize) -> list[tuple[int, int]]:
     """Merge ``(start, length)`` ranges that are at most ``gap`` bytes apart; the result ascends.
+
+    Ranges that do not overlap are merged to at most ``most`` bytes.
 
     >>> coalesce([(90, 10), (0, 4), (5, 2), (92, 3)], gap=1)
     [(0, 7), (90, 10)]
     """
     merged: list[tuple[int, int]] = []
     for start, length in sorted(ranges):
-        if merged and start - (merged[-1][0] + merged[-1][1]) <= gap:
-            first, have = merged[-1]
-            merged[-1] = (first, max(have, start + length - first))
+        first, have = merged[-1] if merged else (-sys.maxsize, 0)
+        end = start + length - first
+        if start - first < have or (start - first - have <= gap and end <= max(most, have)):
+            merged[-1] = (first, max(have, end))
         else:
             merged.append((start, length))
     return merged

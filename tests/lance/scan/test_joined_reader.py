@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
+from tests.s3_server import S3Server
 from trilake import lance
 from trilake.errors import CorruptFileError, MissingFileError
 from trilake.lance import LanceDataset
 from trilake.lance.scan import joined_reader
 from trilake.lance.scan.fragment_reader import ROW_METADATA
-from trilake.lance.scan.joined_reader import JoinedReader, joined
-from trilake.storage import durable
+from trilake.lance.scan.joined_reader import JoinedReader, together
+from trilake.storage import durable, open_store
 
 ROWS = pa.table(
     {
@@ -37,8 +40,19 @@ def dataset(tmp_path: Path, request: pytest.FixtureRequest) -> LanceDataset:
     return dataset
 
 
+@pytest.fixture
+def remote(dataset: LanceDataset, s3_options: Mapping[str, str]) -> LanceDataset:
+    """The same dataset in an object store."""
+    uri = f"s3://lake/joined/{uuid4()}"
+    store = open_store(uri, s3_options)
+    for path in Path(dataset.uri).rglob("*"):
+        if path.is_file():
+            store.put(str(path.relative_to(dataset.uri)), path.read_bytes())
+    return lance.dataset(uri, storage_options=dict(s3_options))
+
+
 def groups(dataset: LanceDataset) -> list[int]:
-    return [len(reader.readers) for reader in joined(dataset.snapshot.readers)]
+    return [len(group) for group in together(dataset.snapshot.readers)]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +77,38 @@ def test_scans_equal_those_of_single_fragments(dataset: LanceDataset, options: d
     with mock.patch.object(joined_reader, "_LEAST", 1 << 30):
         assert max(groups(dataset)) == 1
         assert got.equals(dataset.to_table(**options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"columns": ["s"]},
+        {"filter": "a % 3 = 1", "with_row_id": True},
+        {"filter": "a < 30", "limit": 3},
+        {"offset": 2, "limit": 30},
+        {"nearest": {"column": "v", "q": [20.0, 1.0], "k": 9}, "columns": ["a"]},
+    ],
+    ids=str,
+)
+def test_remote_fragments_are_joined(
+    dataset: LanceDataset, remote: LanceDataset, s3: S3Server, options: dict[str, Any]
+) -> None:
+    """Eight were read at once, and one after another in a search for the nearest vectors."""
+    before = len(s3.requests)
+    with mock.patch.object(JoinedReader, "__init__", autospec=True, side_effect=JoinedReader.__init__) as opened:
+        got = remote.to_table(**options)
+    assert got.equals(dataset.to_table(**options))
+    assert opened.called
+    files = len(dataset.snapshot.readers) + sum(reader.has_deletions for reader in dataset.snapshot.readers)
+    found = 9 if "nearest" in options else 0  # the other columns of the nearest rows
+    assert len(s3.requests) - before <= files + found
+
+
+def test_a_limit_reads_no_more_remote_files_than_needed(remote: LanceDataset, s3: S3Server) -> None:
+    before = len(s3.requests)
+    assert remote.head(4).num_rows == 4
+    assert len(s3.requests) - before <= 4  # two files and their deleted rows
 
 
 @pytest.mark.parametrize("place", ROW_METADATA)

@@ -28,7 +28,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.storage_version import NESTED_COLUMNS, StorageVersion
 from trilake.lance.file.types import LISTS
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, one_array, one_batch
-from trilake.lance.scan.joined_reader import joined
+from trilake.lance.scan.joined_reader import joined, together
 from trilake.lance.scan.parse_sql import PylanceSql, expression_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -173,7 +173,8 @@ def add_columns(
         columns = current.view.columns(read)
         fragments = []
         with current.store.write_group() as group:
-            for reader in current.readers if by_fragment else joined(current.readers):
+            groups = ([r] for r in current.readers) if by_fragment else together(current.readers)
+            for reader in joined(groups, [current.view.stored(columns)]):
                 for fragment in widen(reader, current, target, columns, values, group, row_metadata=row_metadata):
                     written.append(replace(fragment, files=fragment.files[-1:]))
                     fragments.append(fragment)
@@ -411,7 +412,8 @@ def alter_columns(
             values = _caster(arrow, [f.name for f in inside])
             with current.store.write_group() as group:
                 read = LanceSchema((top,), {})
-                every = (f for r in joined(current.readers) for f in widen(r, current, column, read, values, group))
+                readers = joined(together(current.readers), [read])
+                every = (f for r in readers for f in widen(r, current, column, read, values, group))
                 for i, wide in enumerate(every):
                     written.append(replace(wide, files=wide.files[-1:]))
                     fragments[i] = replace(fragments[i], files=(*fragments[i].files, wide.files[-1]))

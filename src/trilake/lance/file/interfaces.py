@@ -20,13 +20,16 @@ from trilake.lance.file.sources import Source
 
 Rows = npt.NDArray[np.int64]
 
+#: Target bytes of one part of a file, and the minimum and maximum rows of a part.
+_PART_BYTES, _MIN_PART, _MAX_PART = 16 << 20, 1 << 12, 1 << 18
+
 
 class DataFileReader(ABC):
     """Some columns of a fragment.  Immutable: instances can be shared between threads."""
 
     #: The columns of the file, with the field ids of the dataset.
     schema: LanceSchema
-    #: The first row of each part that is best read whole, then the number of rows.
+    #: The first row of each row group, then the number of rows; files of 2.x are one group.
     batch_offsets: Rows
 
     def __init__(self, source: Source) -> None:
@@ -46,6 +49,15 @@ class DataFileReader(ABC):
     def num_rows(self) -> int:
         """Number of rows, including deleted ones."""
         return int(self.batch_offsets[-1])
+
+    def stored_bytes(self, columns: LanceSchema) -> int:
+        """Approximate bytes of all rows of some columns."""
+        del columns
+        return self.size
+
+    def parts(self, columns: LanceSchema) -> Rows:
+        """The first row of each part of these columns that is best read whole, then the number of rows."""
+        return even_parts(self.num_rows, self.stored_bytes(columns))
 
     @abstractmethod
     def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
@@ -77,7 +89,7 @@ class DataFileReader(ABC):
         """Read ascending rows."""
 
     def column_stats(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
-        """Statistics of each part between two :attr:`batch_offsets`, by path.
+        """Statistics of each row group, by path.
 
         ``mask_ids`` are the field ids of companions by those of their columns.
         """
@@ -88,6 +100,18 @@ class DataFileReader(ABC):
         if not 0 <= start <= stop <= self.num_rows:
             message = f"expected rows from 0 up to {self.num_rows}, got {start} to {stop}"
             raise InvalidArgumentError(message, file=self.file)
+
+
+def even_parts(rows: int, size: int) -> Rows:
+    """Row offsets of parts of at most about 16 MiB each, for rows of ``size`` bytes together.
+
+    >>> even_parts(10_000, 40 << 20).tolist()
+    [0, 4096, 8192, 10000]
+    """
+    step = _MAX_PART
+    while step > _MIN_PART and step * size > _PART_BYTES * max(rows, 1):
+        step //= 2
+    return np.append(np.arange(0, rows, step), rows).astype(np.int64)
 
 
 @dataclass(frozen=True)

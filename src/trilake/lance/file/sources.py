@@ -25,6 +25,8 @@ _T = TypeVar("_T")
 
 #: Bytes of an object's end to fetch first; footer, metadata and page table of most files fit.
 TAIL = 64 << 10
+#: Most bytes of an object's end to prefetch.
+_LONGEST_END = 16 << 20
 #: Pieces of at least this many bytes are copied one by one, into reused memory.  numpy copies short pieces in half the
 #: time, but allocates memory from the system for each scan, which takes longer than the copy of long ones.
 _LONG = 1 << 12
@@ -114,6 +116,10 @@ class Source(ABC):
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         """Return a source that has prefetched these ranges, if that pays."""
+        return self
+
+    def with_end(self, start: int) -> Source:
+        """Return a source that has prefetched all bytes from ``start`` on, if that pays."""
         return self
 
     @abstractmethod
@@ -219,6 +225,13 @@ class _Window(Source):
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         return self._whole.window(ranges)
+
+    def with_end(self, start: int) -> Source:
+        first, end = self._parts[-1]
+        if start >= first or self.size - start > _LONGEST_END:
+            return self
+        data = pa.py_buffer(b"".join((self._whole.read(start, first - start), end)))
+        return _Window(self._whole, [(start, data)])
 
 
 def together(jobs: Sequence[Job[_T]]) -> Job[list[_T]]:

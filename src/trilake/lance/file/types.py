@@ -263,3 +263,12 @@ def side_file(data_file: str, blob_id: int) -> str:
     """
     name = "".join("1" if blob_id >> bit & 1 else "0" for bit in range(32))
     return f"{data_file.removesuffix('.lance')}/{name}.blob"
+
+
+def fixed_width(kind: pa.DataType) -> int:
+    """Bytes of a value; a part of variable length counts as 8."""
+    if pt.is_fixed_size_list(kind):
+        return int(kind.list_size) * fixed_width(kind.value_type)
+    if pt.is_struct(kind):
+        return sum(fixed_width(child.type) for child in kind)
+    return int(kind.bit_width) // 8 if pt.is_primitive(kind) or pt.is_fixed_size_binary(kind) else 8

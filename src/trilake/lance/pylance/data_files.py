@@ -188,7 +188,7 @@ class LanceFileReader:
         return self._results(self._range(start, start + num_rows), batch_size)
 
     def _range(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        offsets = self._file.batch_offsets
+        offsets = self._file.parts(self._stored)
         first = max(int(np.searchsorted(offsets, start, "right")) - 1, 0)
         for low, high in zip(offsets[first:-1].tolist(), offsets[first + 1 :].tolist(), strict=True):
             if low >= stop:

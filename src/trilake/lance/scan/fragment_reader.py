@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -24,9 +24,9 @@ from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.data_files import open_data_file
 from trilake.lance.file.extensions import storage_array
-from trilake.lance.file.interfaces import DataFileReader
+from trilake.lance.file.interfaces import DataFileReader, even_parts
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.types import LISTS
+from trilake.lance.file.types import LISTS, fixed_width
 from trilake.lance.file.view import with_items
 from trilake.lance.scan import blob_bytes
 from trilake.lance.scan.blob_bytes import BlobLocation, FileLocation
@@ -101,6 +101,10 @@ class _Part:
         return finished(batch, self.schema, self.location, self.stored)
 
 
+#: A projection, and its columns by file.
+_Projected = tuple[LanceSchema, list[_Part]]
+
+
 def finished(
     batch: pa.RecordBatch, schema: LanceSchema, location: FileLocation, stored: LanceSchema | None = None
 ) -> pa.RecordBatch:
@@ -130,6 +134,10 @@ def _finished(field: Field, stored: Field, array: pa.Array, location: FileLocati
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
 
 
+#: Most projections that a reader remembers.
+_PROJECTIONS = 8
+
+
 class FragmentReader:
     """The rows of one fragment; can be shared between threads.
 
@@ -145,7 +153,7 @@ class FragmentReader:
         self._lock = threading.Lock()
         self._statistics: Mapping[Path, ColumnStats] | None = None
         self._deleted: BitMap | None = None
-        self._last: tuple[LanceSchema, list[_Part]] | None = None
+        self._projected: dict[int, _Projected] = {}
 
     def __repr__(self) -> str:
         return f"FragmentReader({self.fragment.id}, {self.store.uri!r})"
@@ -193,11 +201,11 @@ class FragmentReader:
                 file = self._files.setdefault(entry.path, file)
         return file
 
-    def open(self) -> None:
-        """Read the headers of the files, and the deleted rows."""
-        for entry in self.fragment.files:
-            self.file(entry)
-        _ = self.deleted_set
+    def open(self, projections: Iterable[LanceSchema]) -> None:
+        """Read the headers of the files with some columns, and the deleted rows."""
+        for projection in projections:
+            self._parts(projection)
+        _ = self.deleted
 
     @cached_property
     def batch_offsets(self) -> Rows:
@@ -222,7 +230,7 @@ class FragmentReader:
         # Not a cached_property: in Python 3.11 all instances share its lock.
         if self._deleted is None:
             none = self.fragment.deletion_file is None
-            self._deleted = BitMap() if none else deletions.read(self.bases, self.fragment, int(self.batch_offsets[-1]))
+            self._deleted = BitMap() if none else deletions.read(self.bases, self.fragment, self.physical_rows)
         return self._deleted
 
     @cached_property
@@ -315,32 +323,37 @@ class FragmentReader:
         return self.created[offsets] if name == CREATED_AT else self.updated[offsets]
 
     @property
-    def has_statistics(self) -> bool:
-        """Whether a file may have statistics, which only the legacy format has."""
+    def has_row_groups(self) -> bool:
+        """Whether a file is of the legacy format, which has row groups with statistics."""
         return any(file.storage_version.is_legacy for file in self.fragment.files)
 
     def statistics(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
         """The statistics of each row group in the files, by column path; see :meth:`DataFileReader.column_stats`."""
         if self._statistics is None:
             statistics: dict[Path, ColumnStats] = {}
-            for entry in self.fragment.files if self.has_statistics else ():
+            for entry in self.fragment.files if self.has_row_groups else ():
                 file = self.file(entry)
                 if np.array_equal(file.batch_offsets, self.batch_offsets):
                     statistics |= file.column_stats(mask_ids)
             self._statistics = statistics
         return self._statistics
 
-    @cached_property
-    def bytes_per_row(self) -> float:
-        """Approximate stored bytes per row."""
-        return sum(self.file(f).size for f in self.fragment.files) / max(self.physical_rows, 1)
+    def stored_bytes(self, projection: LanceSchema) -> int:
+        """Approximate bytes of all rows of some columns."""
+        return sum(part.file.stored_bytes(part.stored) for part in self._parts(projection))
+
+    def part_offsets(self, projection: LanceSchema) -> Rows:
+        """The first row of each part of some columns that is best read whole, then the number of rows."""
+        if self.has_row_groups or not self.fragment.files:
+            return self.batch_offsets
+        return even_parts(self.physical_rows, self.stored_bytes(projection))
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _parts(self, projection: LanceSchema) -> list[_Part]:
-        last = self._last
-        if last is not None and last[0] is projection:  # by identity: read after read passes the same object
-            return last[1]
+        known = self._projected.get(id(projection))
+        if known is not None and known[0] is projection:  # read after read passes the same object
+            return known[1]
         ids = {f.id for f in projection.columns()}
         parts: list[_Part] = []
         for entry in reversed(self.fragment.files):  # if several files have a column, the last one counts
@@ -351,7 +364,9 @@ class FragmentReader:
                 stored = schema if fields == schema.fields else LanceSchema(fields, schema.metadata)
                 parts.insert(0, _Part(self.file(entry), schema, stored, (*self.bases.data_file(entry), self.bases)))
                 ids -= field_ids
-        self._last = projection, parts
+        if len(self._projected) >= _PROJECTIONS:
+            self._projected = {}
+        self._projected[id(projection)] = projection, parts
         return parts
 
     def _whole(self, field: Field) -> Field:
@@ -366,11 +381,11 @@ class FragmentReader:
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read rows ``start`` up to ``stop``, including deleted ones, with one batch for each batch of the files."""
+        """Read rows ``start`` up to ``stop``, including deleted ones, with one batch for each part."""
         stop = self.physical_rows if stop is None else stop
         parts = self._parts(projection)
         arrow = projection.read_schema()
-        bounds = self.batch_offsets.tolist()
+        bounds = self.part_offsets(projection).tolist()
         whole = len(parts) == 1 and parts[0].schema.fields == projection.fields
         inside = bounds[bisect_right(bounds, start) : bisect_left(bounds, stop)]
         ranges = [(low, high) for low, high in pairwise([start, *inside, stop]) if low < high]
@@ -436,15 +451,6 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     if not table.num_columns:
         return no_columns(table.num_rows)
     return pa.RecordBatch.from_arrays([one_array(c) for c in table.columns], schema=table.schema)
-
-
-def fixed_width(kind: pa.DataType) -> int:
-    """Bytes of a value; a part of variable length counts as 8."""
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size) * fixed_width(kind.value_type)
-    if pa.types.is_struct(kind):
-        return sum(fixed_width(child.type) for child in kind)
-    return int(kind.bit_width) // 8 if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) else 8
 
 
 def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -1,20 +1,22 @@
 """``JoinedReader``: read many small fragments as one, since a read costs as much as a thousand rows.
 
-Only local files of version 2.1 or later are joined, and only many of them: reading a file twice costs more than it
-saves.
+Only files of version 2.1 or later are joined, and only many of them.  Their whole content is read, from an object store
+with one request for each.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
-from functools import cached_property
-from itertools import groupby
+from functools import cached_property, partial
+from itertools import chain, groupby
 
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.parallel import map_ahead
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
@@ -53,10 +55,6 @@ class JoinedReader(FragmentReader):
     def physical_rows(self) -> int:
         return int(self._starts[-1])
 
-    @cached_property
-    def batch_offsets(self) -> Rows:
-        return np.asarray(self.file(self.fragment.files[0]).batch_offsets, np.int64)
-
     def file(self, entry: Entry) -> DataFileReader:
         """Open the files of all fragments that correspond to a file of the first one."""
         file = self._files.get(entry.path)
@@ -69,6 +67,10 @@ class JoinedReader(FragmentReader):
             file = V2File.join(list(contents), self.schema, entry.fields, entry.column_indices)
             self._files[entry.path] = file
         return file
+
+    def open(self, projections: Iterable[LanceSchema]) -> None:
+        super().open(projections)
+        self.store.at_once([partial(getattr, r, "deleted") for r in self._readers if r.has_deletions])
 
     @property
     def has_deletions(self) -> bool:
@@ -122,36 +124,59 @@ class JoinedReader(FragmentReader):
             raise
 
 
-def joined(readers: Iterable[FragmentReader], *, may_end_early: bool = False) -> Iterator[FragmentReader]:
-    """Join adjacent small fragments, in order; the others are yielded as they are.
+def joined(
+    groups: Iterable[Sequence[FragmentReader]],
+    projections: Sequence[LanceSchema],
+    *,
+    pool: Executor | None = None,
+    ahead: int = 0,
+) -> Iterator[FragmentReader]:
+    """Yield one reader for each group of :func:`together`, or several if it cannot be read as one.
+
+    Joined fragments are opened, with the files of ``projections``.  With a ``pool``, all are, about ``ahead`` fragments
+    at once.
+    """
+    if pool is None:
+        return chain.from_iterable(_joined(group, projections) for group in groups)
+
+    def open_all(group: Sequence[FragmentReader]) -> Sequence[FragmentReader]:
+        opened = _joined(group, projections)
+        for reader in opened:
+            reader.open(projections)
+        return opened
+
+    return chain.from_iterable(map_ahead(pool, open_all, groups, 2 * ahead, lambda group: min(len(group), ahead)))
+
+
+def together(readers: Iterable[FragmentReader], *, may_end_early: bool = False) -> Iterator[Sequence[FragmentReader]]:
+    """Group adjacent small fragments, in order; others are groups of one.
 
     If the scan ``may_end_early``, groups begin small and grow, so that it reads at most twice as many fragments as it
     needs.
     """
     most = _LEAST if may_end_early else sys.maxsize
     for layout, alike in groupby(readers, _layout):
-        if layout is None:
-            yield from alike
-            continue
         group: list[FragmentReader] = []
         size = rows = 0
         for reader in alike:
+            if layout is None:
+                yield [reader]
+                continue
             if size >= _BYTES or rows >= _ROWS or len(group) >= most:
-                yield from _of_group(group)
+                yield group
                 group, size, rows, most = [], 0, 0, 2 * most
             group.append(reader)
             size += sum(f.size_bytes for f in reader.fragment.files)
             rows += reader.fragment.physical_rows
-        yield from _of_group(group)
+        yield from [group] if len(group) >= _LEAST else ([reader] for reader in group)
 
 
-def _of_group(group: Sequence[FragmentReader]) -> Sequence[FragmentReader]:
+def _joined(group: Sequence[FragmentReader], projections: Sequence[LanceSchema]) -> Sequence[FragmentReader]:
     if len(group) < _LEAST:
         return group
     reader = JoinedReader(group)
     try:
-        for entry in reader.fragment.files:
-            reader.file(entry)
+        reader.open(projections)
     except (TrilakeError, OSError):  # the fragment with the cause raises it again
         return group
     return [reader]
@@ -165,7 +190,7 @@ def _layout(reader: FragmentReader) -> tuple[object, ...] | None:
         return None
     if any((f.major_version, f.minor_version) < (2, 1) for f in fragment.files):
         return None
-    if reader.schema.has_blobs or not reader.is_local:
+    if reader.schema.has_blobs:
         return None
     files = [(f.fields, f.column_indices, f.major_version, f.minor_version, f.base_id) for f in fragment.files]
     return (id(reader.schema), *files)

@@ -10,9 +10,8 @@ read first, the other columns only for matching rows.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -27,12 +26,14 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import ROW_ID, ROW_METADATA_TYPE, FragmentReader, Rows, one_array, one_batch
 from trilake.lance.scan.id_conditions import id_columns, with_ids
-from trilake.lance.scan.joined_reader import joined
+from trilake.lance.scan.joined_reader import joined, together
 from trilake.table.data_files import no_columns
 
-#: Number of chunks of remote files to read at once, and the approximate stored bytes and rows of a chunk.
-THREADS = 8
+#: Most requests for remote files at once, and the number of whole chunks to read ahead.
+THREADS, _AHEAD = 32, 8
+#: Approximate bytes and rows of a chunk of a local file, and of a remote one, which costs two round trips.
 CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
+_REMOTE_BYTES, _REMOTE_ROWS = 1 << 26, 1 << 20
 
 #: Bytes of a local fragment that a filter tests together: a call costs as much as a thousand rows, and more bytes do
 #: not fit into the processor's cache.
@@ -92,6 +93,22 @@ class ScanPlan:
     def schema(self) -> pa.Schema:
         return with_row_metadata_schema(self.columns.shown_schema, self.row_metadata)
 
+    @cached_property
+    def tested(self) -> LanceSchema:
+        """The columns of the dataset that the filter reads."""
+        names = frozenset() if self.filter is None else self.filter.columns
+        return LanceSchema(tuple(f for f in self.view.schema.fields if f.name in names))
+
+    @cached_property
+    def stored_columns(self) -> tuple[LanceSchema, LanceSchema]:
+        """The columns to read: first those of the filter, then the others."""
+        return self.view.stored(self.tested), self.view.stored(self.rest)
+
+    @cached_property
+    def rest(self) -> LanceSchema:
+        """The columns to return that the filter does not read."""
+        return self.columns if self.filter is None else _rest(self, self.tested)
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -133,8 +150,7 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
                 part = candidates[at : at + CHUNK_ROWS]
                 yield Chunk(reader, int(part[0]), int(part[-1]) + 1, part)
             continue
-        quick = reader.is_local and reader.bytes_per_row * reader.physical_rows <= _QUICK_BYTES
-        if plan.filter is not None and plan.use_stats and not quick:
+        if plan.filter is not None and plan.use_stats and not _is_quick(plan, reader):
             ranges = candidate_groups(reader, plan.filter, plan.view)
         yield from _cut(reader, ranges, _chunk_rows(plan, reader))
 
@@ -144,7 +160,7 @@ def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list
     rows = reader.physical_rows
     if not rows:
         return []
-    offsets = reader.batch_offsets if reader.has_statistics else np.array([0, rows])
+    offsets = reader.batch_offsets if reader.has_row_groups else np.array([0, rows])
     groups = len(offsets) - 1
 
     def column(path: tuple[str, ...]) -> ColumnStats | None:
@@ -169,35 +185,42 @@ def _num_rows(plan: ScanPlan, reader: FragmentReader) -> int:
     return reader.physical_rows if plan.include_deleted else reader.num_rows
 
 
+def _is_quick(plan: ScanPlan, reader: FragmentReader) -> bool:
+    """Whether testing all rows takes less time than reading statistics."""
+    return reader.is_local and reader.stored_bytes(plan.view.stored(plan.tested)) <= _QUICK_BYTES
+
+
 def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
-    """Rows of a chunk; more for a local file if the filter reads only narrow columns."""
-    rows = _result_rows(reader)
+    """Rows of a chunk.  A filter tests many rows of a local file together: matching rows are read in smaller parts."""
     if plan.filter is None or not reader.is_local or plan.limit is not None:
-        return rows
-    return max(rows, _TESTED_ROWS) if _tested_bits(plan.filter, plan.view) else rows
+        return _rows_together(plan, reader, plan.tested, plan.rest)
+    return _TESTED_ROWS if _tested_bits(plan) else _rows_together(plan, reader, plan.tested)
 
 
-def _tested_bits(filter: Filter, view: View) -> int:
+def _tested_bits(plan: ScanPlan) -> int:
     """Bits per row that a condition reads; 0 if it reads strings, lists or structs."""
-    kinds = [f.arrow_type for f in _tested(filter, view).fields]
+    kinds = [f.arrow_type for f in plan.tested.fields]
     if not all(pa.types.is_primitive(kind) and kind.bit_width >= 8 for kind in kinds):
         return 0
     return sum(kind.bit_width for kind in kinds) or _ID_BITS
 
 
-def _result_rows(reader: FragmentReader) -> int:
-    """Number of rows whose columns are kept in memory together."""
-    return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES / max(reader.bytes_per_row, 1))))
+def _rows_together(plan: ScanPlan, reader: FragmentReader, *columns: LanceSchema) -> int:
+    """Number of rows of some columns that are kept in memory together: a power of two, so that few pages are cut."""
+    size = sum(reader.stored_bytes(plan.view.stored(each)) for each in columns)
+    num_bytes, rows = (CHUNK_BYTES, CHUNK_ROWS) if reader.is_local else (_REMOTE_BYTES, _REMOTE_ROWS)
+    most = num_bytes * max(reader.physical_rows, 1) // max(size, 1)
+    return min(rows, 1 << max(most.bit_length() - 1, 0))
 
 
 def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]], rows: int) -> Iterator[Chunk]:
-    offsets = reader.batch_offsets
+    offsets = reader.batch_offsets if reader.has_row_groups else None
     for start, stop in ranges:
         while start < stop:
-            # Cut at the end of a row group: a divided one would be read twice.
-            end = int(offsets[max(int(np.searchsorted(offsets, start + rows, "right")) - 1, 0)])
-            if end <= start:
-                end = int(offsets[np.searchsorted(offsets, start, "right")])
+            end = start + rows
+            if offsets is not None:  # cut at the end of a row group: a divided one would be read twice
+                last = int(np.searchsorted(offsets, end, "right")) - 1
+                end = int(offsets[last]) if offsets[last] > start else int(offsets[last + 1])
             end = min(end, stop)
             yield Chunk(reader, start, end)
             start = end
@@ -222,7 +245,9 @@ def read_chunk(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
 def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     batches, at = [], chunk.start
     stored = plan.view.stored(plan.columns)
-    read = chunk.reader.read_range if plan.joined else chunk.reader.read_batches
+    # One read of a remote file takes fewer requests, but row groups are batches.
+    together = plan.joined or not (chunk.reader.is_local or chunk.reader.has_row_groups)
+    read = chunk.reader.read_range if together else chunk.reader.read_batches
     for batch in read(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
         mask = None if plan.include_deleted else chunk.reader.live_mask(at, at + rows)
@@ -262,42 +287,33 @@ def with_row_metadata_schema(schema: pa.Schema, row_metadata: Sequence[str]) -> 
     return schema
 
 
-def _tested(filter: Filter, view: View) -> LanceSchema:
-    """The columns of the dataset that a condition reads."""
-    return LanceSchema(tuple(f for f in view.schema.fields if f.name in filter.columns))
-
-
 def _rest(plan: ScanPlan, tested: LanceSchema) -> LanceSchema:
-    """The columns of a plan that are not read yet."""
+    """The columns of a plan without those of ``tested``."""
     have = {f.id: f for f in tested.fields}
     return LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
 
 
 def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    assert plan.filter is not None
-    reader, view = chunk.reader, plan.view
-    tested = _tested(plan.filter, view)
-    bits, rows = _tested_bits(plan.filter, view), _result_rows(reader)
-    parts = _cut(reader, [(chunk.start, chunk.stop)], max(rows, _TESTED_BYTES * 8 // bits) if bits else rows)
-    tests = [_test(plan, part, tested) for part in parts]
+    reader, bits = chunk.reader, _tested_bits(plan)
+    rows = _TESTED_BYTES * 8 // bits if bits else _rows_together(plan, reader, plan.tested)
+    tests = [_test(plan, part) for part in _cut(reader, [(chunk.start, chunk.stop)], rows)]
     mask = np.concatenate([mask for _, mask in tests])
     hits = int(np.count_nonzero(mask))
     if not hits:
         return
     tested_rows = pa.concat_tables([table for table, _ in tests])
-    rest = _rest(plan, tested)
     # A call for each column and part costs as much as some thousand rows.
-    together = len(mask) if hits * _FEW < len(mask) else rows
+    together = len(mask) if hits * _FEW < len(mask) else _rows_together(plan, reader, plan.tested, plan.rest)
     for part in _cut(reader, [(chunk.start, chunk.stop)], together):
         low, high = part.start - chunk.start, part.stop - chunk.start
         if mask[low:high].any():
-            yield _matching(plan, part, tested_rows.slice(low, high - low), rest, mask[low:high])
+            yield _matching(plan, part, tested_rows.slice(low, high - low), mask[low:high])
 
 
-def _test(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+def _test(plan: ScanPlan, chunk: Chunk) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """Read the columns of a chunk that the filter needs; also return which live rows match."""
     assert plan.filter is not None
-    reader, view = chunk.reader, plan.view
+    reader, view, tested = chunk.reader, plan.view, plan.tested
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
     tested_rows = pa.Table.from_batches(read, schema=tested.shown_schema)
     ids = id_columns(plan.filter, view.arrow)
@@ -307,14 +323,12 @@ def _test(plan: ScanPlan, chunk: Chunk, tested: LanceSchema) -> tuple[pa.Table, 
     return tested_rows, mask if live is None else mask & live
 
 
-def _matching(
-    plan: ScanPlan, chunk: Chunk, tested_rows: pa.Table, rest: LanceSchema, mask: npt.NDArray[np.bool_]
-) -> pa.RecordBatch:
-    """Return the rows of a chunk that ``mask`` selects; ``rest`` are the columns that ``tested_rows`` lacks."""
-    reader = chunk.reader
+def _matching(plan: ScanPlan, chunk: Chunk, tested_rows: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """Return the rows of a chunk that ``mask`` selects; ``tested_rows`` are the columns that were tested."""
+    reader, rest = chunk.reader, plan.rest
     hits = np.flatnonzero(mask).astype(np.int64)
     offsets = hits + chunk.start
-    groups = _groups_with(mask, reader.batch_offsets, chunk)
+    groups = _groups_with(mask, reader.batch_offsets, chunk) if reader.has_row_groups else [(0, len(mask))]
     start, stop = int(offsets[0]), int(offsets[-1]) + 1
     if rest.fields and len(hits) > 1 and stop - start == len(hits):  # consecutive, as in a range of a sorted column
         batches = [plan.view.show(b, rest) for b in reader.read_range(plan.view.stored(rest), start, stop)]
@@ -338,7 +352,7 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
     if plan.certain:
         whole = one_batch(reader.take(rows, view.stored(plan.columns)))
         return [finish(plan, reader, whole, rows)]
-    tested = _tested(plan.filter, view)
+    tested = plan.tested
     if len(rows) <= _AT_ONCE and not view.blob_bytes:  # a second read costs more than rows that do not match
         ids = {f.id for f in tested.fields}
         more = (f for f in plan.columns.fields if f.id not in ids)
@@ -436,30 +450,49 @@ def scan(plan: ScanPlan, readers: Iterable[FragmentReader], *, threads: int | No
     readers = list(readers)
     if threads is None:
         threads = 1 if all(r.is_local for r in readers) else THREADS
+    if plan.limit is not None and plan.filter is None:
+        readers = _first(plan, readers, plan.limit + plan.offset)
     if threads > 1:
         batches = _parallel(plan, readers, threads)
     else:  # another thread costs more than it saves
-        some = plan.candidates is not None or (plan.limit is not None and plan.filter is None)
-        each = chunks(plan, readers if some else joined(readers, may_end_early=plan.limit is not None))
+        each = chunks(plan, _joined(plan, readers))
         batches = chain.from_iterable(read_chunk(plan, chunk) for chunk in each)
     if plan.filter is None:
         return batches
     return _limited(batches, plan.limit, plan.offset)
 
 
-def _parallel(plan: ScanPlan, readers: Sequence[FragmentReader], threads: int) -> Iterator[pa.RecordBatch]:
-    with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
-        pending = chunks(plan, _opened_ahead(readers, pool, threads))
-        yield from chain.from_iterable(map_ahead(pool, lambda chunk: list(read_chunk(plan, chunk)), pending, threads))
-
-
-def _opened_ahead(readers: Sequence[FragmentReader], pool: ThreadPoolExecutor, ahead: int) -> Iterator[FragmentReader]:
-    """Yield the readers, while the files of the next ones are opened."""
-    opening: deque[Future[object]] = deque()
+def _first(plan: ScanPlan, readers: Sequence[FragmentReader], rows: int) -> Sequence[FragmentReader]:
+    """The first readers that have this many rows."""
     for i, reader in enumerate(readers):
-        opening.extend(pool.submit(r.open) for r in readers[i + len(opening) : i + ahead])
-        opening.popleft().result()
-        yield reader
+        if rows <= 0:
+            return readers[:i]
+        rows -= _num_rows(plan, reader)
+    return readers
+
+
+def _joined(
+    plan: ScanPlan, readers: Sequence[FragmentReader], pool: ThreadPoolExecutor | None = None, ahead: int = 0
+) -> Iterator[FragmentReader]:
+    groups: Iterable[Sequence[FragmentReader]] = ([reader] for reader in readers)
+    if plan.candidates is None:
+        groups = together(readers, may_end_early=plan.filter is not None and plan.limit is not None)
+    return joined(groups, plan.stored_columns, pool=pool, ahead=ahead)
+
+
+def _parallel(plan: ScanPlan, readers: Sequence[FragmentReader], threads: int) -> Iterator[pa.RecordBatch]:
+    ahead = min(threads, _AHEAD)
+
+    def weight(chunk: Chunk) -> float:
+        rows = chunk.stop - chunk.start if chunk.rows is None else len(chunk.rows)
+        size = sum(chunk.reader.stored_bytes(each) for each in plan.stored_columns)
+        return max(rows * size / (max(chunk.reader.physical_rows, 1) * CHUNK_BYTES), ahead / threads)
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
+        pending = chunks(plan, _joined(plan, readers, pool, threads))
+        yield from chain.from_iterable(
+            map_ahead(pool, lambda chunk: list(read_chunk(plan, chunk)), pending, ahead, weight)
+        )
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, offset: int) -> Iterator[pa.RecordBatch]:

@@ -30,7 +30,7 @@ from trilake.lance.index.vector_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader, Ids, by_fragment, one_array, split
 from trilake.lance.scan.id_conditions import id_columns
-from trilake.lance.scan.joined_reader import joined
+from trilake.lance.scan.joined_reader import joined, together
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.vectors import list_distances, valid_rows, vector_leaf, vector_type, vectors_in, vectors_of
@@ -432,7 +432,8 @@ def _flat(
     local = all(r.is_local for r in readers)
     threads = min(scan.THREADS, os.cpu_count() or 1) if local else scan.THREADS
     with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
-        return list(pool.map(search_chunk, scan.chunks(plan, joined(readers) if local else readers)))
+        opened = joined(together(readers), plan.stored_columns, pool=pool, ahead=threads)
+        return list(pool.map(search_chunk, scan.chunks(plan, opened)))
 
 
 def _rows(

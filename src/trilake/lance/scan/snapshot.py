@@ -35,7 +35,7 @@ from trilake.lance.scan.fragment_reader import (
     one_batch,
 )
 from trilake.lance.scan.id_conditions import condition_schema, id_columns
-from trilake.lance.scan.joined_reader import joined
+from trilake.lance.scan.joined_reader import joined, together
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.scan.parse_sql import filter_of
 from trilake.lance.scan.scalar_search import IndexQuery
@@ -228,7 +228,8 @@ class Snapshot:
             return pa.Table.from_batches([rows_of(readers[0], groups[0][2])])
         parts = (offsets for *_, offsets in groups)
         each = [
-            partial(rows_of, one, one.joined_offsets(list(islice(parts, len(one.readers))))) for one in joined(readers)
+            partial(rows_of, one, one.joined_offsets(list(islice(parts, len(one.readers)))))
+            for one in joined(together(readers), [stored])
         ]
         batches = self.store.at_once(each)
         table = pa.Table.from_batches(batches, schema=batches[0].schema)

@@ -102,6 +102,9 @@ class V1File(DataFileReader):
     def column_stats(self, mask_ids: Mapping[int, int] = {}) -> Mapping[Path, ColumnStats]:
         return trusted(self.statistics(), self.schema, np.diff(self.batch_offsets).tolist(), mask_ids)
 
+    def parts(self, columns: LanceSchema) -> Int64s:
+        return self.batch_offsets
+
     def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
         first, last = self._batches(start, stop)
         base = self._bounds[first]

@@ -83,6 +83,7 @@ class Container:
         self.footer_version: tuple[int, int] = major, minor
         if columns > size or tables > size - _ENTRY * count or globals_at > size - _ENTRY * globals_:
             raise self.fail("the footer points outside the file")
+        self.source = source = source.with_end(columns)  # the metadata of all columns with one request
         #: Position and size of each column's metadata, and of each global buffer; the first of these is the schema.
         self.column_places = self._table(tables, count)
         self.global_places = self._table(globals_at, globals_)

@@ -16,8 +16,8 @@ from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolEr
 from trilake.lance.file import extensions
 from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.sources import Int64s, Job, MappedSource, open_source, together
-from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2
+from trilake.lance.file.sources import Job, MappedSource, open_source, together
+from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2, fixed_width
 from trilake.lance.v2.column import Column
 from trilake.lance.v2.container import MAX_ROWS, Container, JoinedColumns, Page
 from trilake.lance.v2.decode_v20 import read_array
@@ -27,8 +27,6 @@ from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
 
-#: Target bytes of one part of a file, and the minimum and maximum rows of a part.
-_PART_BYTES, _MIN_PART, _MAX_PART = 16 << 20, 1 << 12, 1 << 18
 #: Alignment of files that are joined, which is that of buffers in a file.
 _ALIGN = 64
 
@@ -51,7 +49,8 @@ class V2File(DataFileReader):
         trees = [tree(field, columns, self._description, schema) for field in schema.fields]
         nodes = [node for node in trees if node is not None]
         self.schema = LanceSchema(tuple(node.field for node in nodes), schema.metadata)
-        self.batch_offsets = _parts(self._count(nodes), self._stored.source.size)
+        rows = self._count(nodes)
+        self.batch_offsets = np.array([0, rows][: 1 + bool(rows)], np.int64)
         self._opened: dict[tuple[int, pa.DataType], Column] = {}
         self._last: _Projection | None = None
 
@@ -120,6 +119,14 @@ class V2File(DataFileReader):
     def column_bytes(self, number: int) -> int:
         """Bytes of a column's pages."""
         return sum(size for page in self._stored.column(number)[0] for _, size in page.buffers)
+
+    def stored_bytes(self, columns: LanceSchema) -> int:
+        if columns.has_blobs:  # their bytes may be read as well
+            return self.size
+        projection = self._project(columns)
+        numbers = [leaf.column for node in projection.nodes for leaf in node.leaves]
+        stored = sum(self.column_bytes(number) for number in numbers if number is not None)
+        return max(stored, self.num_rows * sum(fixed_width(kind) for kind in projection.arrow.types))
 
     def read_rows(self, start: int, stop: int, columns: LanceSchema | None = None) -> pa.RecordBatch:
         """Read rows, see :meth:`DataFileReader.read_rows`.  Blobs are returned as descriptions."""
@@ -194,11 +201,3 @@ class _Projection:
 def _columns(field_ids: Sequence[int], column_indices: Sequence[int]) -> dict[int, int]:
     pairs = zip(field_ids, column_indices, strict=True)
     return {field: column for field, column in pairs if field >= 0 and column >= 0}
-
-
-def _parts(rows: int, size: int) -> Int64s:
-    """Row offsets of parts of at most about 16 MiB each."""
-    step = _MAX_PART
-    while step > _MIN_PART and step * size > _PART_BYTES * max(rows, 1):
-        step //= 2
-    return np.append(np.arange(0, rows, step), rows).astype(np.int64)

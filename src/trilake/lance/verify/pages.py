@@ -44,7 +44,7 @@ def read(table: LanceContext) -> Pages:
 def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
     file = one.file
     assert file is not None
-    offsets = file.batch_offsets
+    offsets = file.parts(file.schema)
     stated: dict[tuple[str, ...], ColumnStats] = {}
     if isinstance(file, V1File):
         try:
