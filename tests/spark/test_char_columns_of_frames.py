@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import trilake
 from trilake import DeltaTable
 from trilake.errors import ConstraintViolatedError
+from trilake.spark.session.compat import RELEASE
 
 _TYPES = {"a": "char(5)", "b": "varchar(3)", "s": "struct<x:char(2)>", "n": "int", "u": "string"}
 
@@ -83,3 +85,24 @@ def test_columns_added_from_a_frame(frame: DataFrame, tmp_path: Path, grow: Call
     frame.select("n").write.format("delta").save(place)
     grow(frame, place)
     assert [r.data_type for r in frame.sparkSession.sql(f"DESCRIBE delta.`{place}`").collect()] == ["int", "varchar(3)"]
+
+
+@pytest.mark.skipif(RELEASE < (4, 0), reason="Spark has the setting from 4.0 on")
+def test_frames_with_types_instead_of_metadata(frame: DataFrame, tmp_path: Path, conf: Any) -> None:
+    """With ``preserveCharVarcharTypeInfo``, Spark's tables and casts have such types: MERGE failed in Arrow, a new
+    table lost its lengths, and INSERT turned a null struct into a struct of nulls."""
+    spark, old, new = frame.sparkSession, f"delta.`{tmp_path}/t`", f"delta.`{tmp_path}/new`"
+    spark.sql(f"CREATE TABLE {old} (a CHAR(5), b VARCHAR(3), s STRUCT<x: CHAR(2)>, n INT) USING delta")
+    spark.sql("INSERT INTO with_chars VALUES ('cd', 'uv', NULL, 2)")
+    conf("spark.sql.preserveCharVarcharTypeInfo", "true")
+    source = spark.table("with_chars")
+    assert source.dtypes[0][1] == "char(5)"
+
+    spark.sql(f"INSERT INTO {old} SELECT * FROM with_chars")
+    assert {(r.a, r.s) for r in spark.table(old).collect()} == {("ab   ", ("q ",)), ("cd   ", None)}
+    merge = DeltaTable.forName(spark, old).alias("t").merge(source.alias("s"), "t.a = s.a AND s.n = 2")
+    merge.whenMatchedUpdate(set={"b": "upper(s.b)"}).whenNotMatchedInsertAll().execute()
+    assert sorted((r.n, r.b) for r in spark.table(old).collect()) == [(1, "xyz"), (1, "xyz"), (2, "UV")]
+    spark.sql(f"CREATE TABLE {new} USING delta AS SELECT *, CAST('x' AS CHAR(4)) AS u FROM with_chars")
+    shown = {r.col_name: r.data_type for r in spark.sql(f"DESCRIBE {new}").collect()}
+    assert shown == {**_TYPES, "u": "char(4)"}

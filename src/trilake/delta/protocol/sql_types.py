@@ -244,7 +244,7 @@ def _extracted(field: StructField) -> StructField:
     plain = each_type(field.type, _plain)
     if plain == field.type:
         return field
-    return replace(field, type=plain, metadata={**field.metadata, TYPE_STRING: type_sql(field.type)})
+    return replace(field, type=plain, metadata={TYPE_STRING: type_sql(field.type), **field.metadata})
 
 
 def _plain(t: DataType) -> DataType:

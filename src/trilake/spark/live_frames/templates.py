@@ -7,11 +7,13 @@ names it.  Filling a template replaces its leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import orjson
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import dataset_of
 from trilake.spark.session.internals import (
@@ -32,12 +34,15 @@ from trilake.spark.session.internals import (
 
 #: Options of a slot: its number, and whether the hidden column is a regular column of the slot instead of Spark's.
 _NUMBER, _OWN_HIDDEN = "trilakeSlot", "trilakeOwnHidden"
+#: Option of a slot for columns with length limits: the number of projections above it, up to the one with the limits.
+_LIMITS = "trilakeLimits"
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 
 
 class Slot(NamedTuple):
-    """A slot of a template for the table ``number``.  ``leaf`` is the slot in the plan, ``visible`` it without its
-    hidden column, and ``is_named`` indicates whether the plan names that column."""
+    """A slot of a template for the table ``number``.  ``leaf`` is the slot in the plan, with the projection for length
+    limits if there is one, ``visible`` it without its hidden column, and ``is_named`` indicates whether the plan names
+    that column."""
 
     number: int
     leaf: Any
@@ -49,13 +54,33 @@ def template(read: DataFrame, number: int) -> DataFrame:
     """A slot with the columns and expression IDs of a read."""
     spark, plan = read.sparkSession, query_execution(read).analyzed()
     start_callbacks(spark)
-    slot = _slot(spark, plan.schema(), plan.output(), {_NUMBER: str(number)})
+    columns = items_of(plan.output())
+    limited = {i: _without_limit(spark, columns[i]) for i in _limited(plan)}
+    plain = [limited.get(i, c) for i, c in enumerate(columns)]
+    options = {_NUMBER: str(number)} | ({_LIMITS: "1"} if limited else {})
+    slot = _slot(spark, plan.schema(), sequence(spark, plain), options)
     hidden = [a for a in items_of(plan.metadataOutput()) if a.name() == METADATA]
-    if hidden and [a.dataType() for a in items_of(slot.metadataOutput())] == [a.dataType() for a in hidden]:
-        return dataset_of(spark, slot)
-    whole = query_execution(read.select("*", METADATA)).analyzed() if hidden else plan
-    slot = _slot(spark, plan.schema(), whole.output(), {_NUMBER: str(number), _OWN_HIDDEN: "true"})
-    return dataset_of(spark, _visible(spark, slot, num_columns(read)))
+    if not hidden or [a.dataType() for a in items_of(slot.metadataOutput())] != [a.dataType() for a in hidden]:
+        whole = query_execution(read.select("*", METADATA)).analyzed() if hidden else plan
+        output = sequence(spark, [*plain, *items_of(whole.output().drop(len(plain)))])
+        options |= {_OWN_HIDDEN: "true"} | ({_LIMITS: "2"} if limited else {})
+        slot = _visible(spark, _slot(spark, plan.schema(), output, options), len(plain))
+    pairs = [(p, c if i in limited else None) for i, (p, c) in enumerate(zip(plain, columns, strict=True))]
+    return dataset_of(spark, renumbered(spark, slot, pairs, keep_metadata=False) if limited else slot)
+
+
+def _limited(plan: Any) -> list[int]:
+    """The positions of columns with a length limit.  Spark would pad them above a slot, as in its own tables, and with
+    ``spark.sql.preserveCharVarcharTypeInfo`` even change their types."""
+    schema = str(plan.schema().json())
+    if TYPE_STRING not in schema:
+        return []
+    return [i for i, f in enumerate(orjson.loads(schema)["fields"]) if TYPE_STRING in f["metadata"]]
+
+
+def _without_limit(spark: SparkSession, column: Any) -> Any:
+    utils = java_class(spark, "org.apache.spark.sql.catalyst.util.CharVarcharUtils")
+    return utils.cleanAttrMetadata(column).newInstance()
 
 
 def num_columns(read: DataFrame) -> int:
@@ -67,17 +92,24 @@ def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
     """The slots of a template, including subqueries; ``width`` gives the number of columns of a slot's table."""
     spark, plan = frame.sparkSession, query_execution(frame).analyzed()
     out: list[Slot] = []
+    paths: list[list[Any]] = []
     for leaf in _leaves(plan):
         option = relation_option(leaf, _NUMBER)
         if option is None:
             continue
         number = int(option)
+        above = relation_option(leaf, _LIMITS)
+        if above is not None:
+            paths = paths or list(_paths(plan))
+            top = next(path[-1 - int(above)] for path in paths if path[-1].equals(leaf))
+            out.append(Slot(number, top, top, top.output().size() > width(number)))
+            continue
         has_hidden = leaf.output().size() > width(number)
         if relation_option(leaf, _OWN_HIDDEN) is None:  # if a query names it, Spark shows its own hidden column
             out.append(Slot(number, leaf, leaf, has_hidden))
         elif has_hidden:
             out.append(Slot(number, leaf, _visible(spark, leaf, width(number)), False))
-        else:  # a table without files; Spark pads char columns below the projection, so it has no place in the plan
+        else:  # a table without files
             out.append(Slot(number, leaf, leaf, False))
     with_hidden = [slot for slot in out if slot.visible is not slot.leaf]
     if not with_hidden:
@@ -103,8 +135,7 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
             if slot.visible is slot.leaf:
                 continue
         plan, old = query_execution(rows).analyzed(), query_execution(first).analyzed()
-        # Only the IDs count: Spark's padding of char columns removes their metadata from the slot.  A projection from
-        # IDs to the same IDs would get others whenever a plan above it is analysed.
+        # A projection from IDs to the same IDs would get others whenever a plan above it is analysed.
         is_first = rows is first and bool(slot.visible.outputSet().equals(old.outputSet()))
         fills.append((slot.visible, plan if is_first else _under(spark, slot.visible.output(), rows)))
     return java_of(dataset_of(spark, _exchanged(spark, query_execution(frame).analyzed(), fills)))
@@ -139,6 +170,17 @@ def read_outside_of_cache(frame: DataFrame, reads: list[DataFrame]) -> list[bool
 
 def _leaves(plan: Any) -> list[Any]:
     return [leaf for part in (plan, *items_of(plan.subqueriesAll())) for leaf in items_of(part.collectLeaves())]
+
+
+def _paths(plan: Any) -> Iterator[list[Any]]:
+    """The nodes from the root of a plan, or of a subquery, to each of its leaves."""
+    waiting = [[part] for part in (plan, *items_of(plan.subqueriesAll()))]
+    while waiting:
+        path = waiting.pop()
+        below = items_of(path[-1].children())
+        waiting += [[*path, child] for child in below]
+        if not below:
+            yield path
 
 
 def _exchanged(spark: SparkSession, plan: Any, pairs: list[tuple[Any, Any]]) -> Any:

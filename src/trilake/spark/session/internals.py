@@ -330,12 +330,23 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
     return dataset_of(spark, project(alias.output(), plan))
 
 
-def renumbered(spark: SparkSession, plan: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
-    """A projection of a plan that gives attributes the names and expression IDs of others, if those are set."""
+def renumbered(spark: SparkSession, plan: Any, pairs: Iterable[tuple[Any, Any]], *, keep_metadata: bool = True) -> Any:
+    """A projection of a plan that gives attributes the names and expression IDs of others, if those are set, and their
+    metadata unless an attribute shall keep its own."""
     alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
-    nothing, none = java_class(spark, "scala.Option").empty(), sequence(spark, [])
+    option, none = java_class(spark, "scala.Option"), sequence(spark, [])
+    nothing = option.empty()
     columns = [
-        new if old is None else alias(new, str(old.name()), old.exprId(), old.qualifier(), nothing, none)
+        new
+        if old is None
+        else alias(
+            new,
+            str(old.name()),
+            old.exprId(),
+            old.qualifier(),
+            nothing if keep_metadata else option.apply(old.metadata()),
+            none,
+        )
         for new, old in pairs
     ]
     return java_class(spark, f"{PLANS}.Project")(sequence(spark, columns), plan)

@@ -30,7 +30,7 @@ from trilake.delta.protocol.schema import (
     parse_schema,
 )
 from trilake.delta.protocol.schema_edit import each_field
-from trilake.delta.protocol.sql_types import parse_sql_type
+from trilake.delta.protocol.sql_types import parse_sql_type, without_limits
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
@@ -81,7 +81,7 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
     columns from ``char(n)`` or ``varchar(n)`` keep their type.  Raises ``UnsupportedProtocolError`` for a type that
     Delta does not have, ``SchemaMismatchError`` for duplicate columns."""
     check_distinct(schema.names)
-    parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
+    parsed = without_limits(parse_schema(orjson.dumps(schema.jsonValue()).decode()))
     clean = each_field(parsed if keep_nullability else parsed.nullable, _clean)
     if not limits:
         return clean

@@ -1,7 +1,7 @@
 """Nested Spark types: all code that walks types uses these functions, so that a new nested type is added once.
 
-The last part finds columns that Arrow cannot represent: non-nullable arrays of void, and maps with void keys, which
-``array()`` and ``map()`` create in Spark.
+The last part finds columns that Arrow cannot represent: ``char(n)``, non-nullable arrays of void, and maps with void
+keys, which ``array()`` and ``map()`` create in Spark.
 """
 
 from __future__ import annotations
@@ -63,9 +63,30 @@ def all_nullable(t: T.DataType) -> T.DataType:
     return with_parts(t, [all_nullable(inner) for _, inner in parts(t)], lambda *_: True)
 
 
+def without_lengths(t: T.DataType) -> T.DataType:
+    """The type with strings for ``char(n)`` and ``varchar(n)``, which only sessions with
+    ``spark.sql.preserveCharVarcharTypeInfo`` have.
+
+    >>> without_lengths(T.ArrayType(T.CharType(3)))
+    ArrayType(StringType(), True)
+    """
+    if isinstance(t, T.CharType | T.VarcharType):
+        return T.StringType()
+    return with_parts(t, [without_lengths(inner) for _, inner in parts(t)])
+
+
+def with_strings(df: DataFrame) -> DataFrame:
+    """The DataFrame with strings for ``char(n)`` and ``varchar(n)``, whose lengths are also in the metadata."""
+    return _cast(df, without_lengths)
+
+
 def with_arrow_types(df: DataFrame) -> DataFrame:
     """The DataFrame with columns that Arrow lacks cast: elements become nullable, void keys and values strings."""
-    kinds = [(f, arrow_type(f.dataType)) for f in df.schema.fields]
+    return _cast(df, arrow_type)
+
+
+def _cast(df: DataFrame, type_of: Callable[[T.DataType], T.DataType]) -> DataFrame:
+    kinds = [(f, type_of(f.dataType)) for f in df.schema.fields]
     if all(kind == f.dataType for f, kind in kinds):
         return df
     plain = df.toDF(*(f"c{i}" for i in range(len(kinds))))  # names may differ only in case, or contain dots
@@ -77,11 +98,12 @@ def with_arrow_types(df: DataFrame) -> DataFrame:
 
 
 def arrow_type(type_: T.DataType) -> T.DataType:
-    """The type to send through Arrow: parts of void are nullable, and strings in maps.
+    """The type to send through Arrow: parts of void are nullable, and strings in maps; ``char(n)`` is a string.
 
     >>> arrow_type(T.ArrayType(T.NullType(), False)), arrow_type(T.LongType())
     (ArrayType(NullType(), True), LongType())
     """
+    type_ = without_lengths(type_)
     inside = [arrow_type(inner) for _, inner in parts(type_)]
     if isinstance(type_, T.MapType):  # with void values, Spark 4.3 returns a different number of values than of keys
         inside = [T.StringType() if isinstance(inner, T.NullType) else inner for inner in inside]

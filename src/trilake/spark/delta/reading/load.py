@@ -54,6 +54,7 @@ from trilake.spark.session.options import Options, change_range, requested_versi
 from trilake.spark.session.schemas import requested_schema, to_spark
 from trilake.spark.session.settings import session_flag, time_ms
 from trilake.spark.session.sources.python_source import source_frame
+from trilake.spark.session.type_tree import with_strings
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.location import explained
@@ -171,7 +172,8 @@ def _changes(
             obstacle = str(e)
     _log.info("the changes of %s are read through Arrow: %s", log.store.uri, obstacle)
     feed = {"readChangeFeed": "true", "startingVersion": str(start), "endingVersion": str(scan.end)}
-    return source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **store_options}), scan.end
+    rows = source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **store_options})
+    return with_strings(rows), scan.end
 
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:

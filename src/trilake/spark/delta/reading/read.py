@@ -44,6 +44,7 @@ from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
+from trilake.spark.session.type_tree import with_strings
 from trilake.storage import open_store
 from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike
@@ -151,7 +152,8 @@ def _through_arrow(
     for field, declared in zip(columns.fields, declared_schema.fields, strict=True):
         field.nullable = declared.nullable
     stated = None if all(f.nullable for f in columns.fields) else columns  # those of the source are all nullable
-    return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, read_options, schema.to_arrow_schema(), stated)
+    rows = schema.to_arrow_schema()
+    return with_strings(pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, read_options, rows, stated))
 
 
 def violation_finder(spark: SparkSession, path: str, options: Mapping[str, str]) -> FindViolation:

@@ -26,7 +26,7 @@ from trilake.spark.delta.settings import CAST_AS_SESSION
 from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.settings import is_ansi, session_choice, session_flag
-from trilake.spark.session.type_tree import paired, with_parts
+from trilake.spark.session.type_tree import paired, with_parts, without_lengths
 
 Policy = Literal["ANSI", "LEGACY", "STRICT"]
 
@@ -125,7 +125,7 @@ def stored(
     name at any depth, or by position; with ``fill``, fields that a struct lacks become null.  Raises
     ``SchemaMismatchError`` for other fields, and in a strict session for a type with values that do not fit;
     ``UnsupportedSparkError`` on Spark Connect for a cast that differs from the session's own."""
-    return _Assignment(rules, by_name, fill).value(value, source, target, name)
+    return _Assignment(rules, by_name, fill).value(value, without_lengths(source), target, name)
 
 
 def stored_columns(
@@ -146,14 +146,15 @@ def stored_columns(
     changed: dict[str, Column] = {}
     for f in frame.schema.fields:
         kind = None if isinstance(f.dataType, T.UserDefinedType) else column_types.get(f.name)
+        source = without_lengths(f.dataType)
         if kind is not None and evolve:
-            kind = evolved(f.dataType, kind, by_name=by_name, widening=widening)
-        if kind is not None and f.dataType != kind:
+            kind = evolved(source, kind, by_name=by_name, widening=widening)
+        if kind is not None and source != kind:
             value = F.col(quote_name(f.name))
             if fill_null_structs and not by_name:
-                value = _filled(value, f.dataType, kind, f.name, rules)
+                value = _filled(value, source, kind, f.name, rules)
             else:
-                value = stored(value, f.dataType, kind, f.name, rules=rules, by_name=by_name, fill=True)
+                value = stored(value, source, kind, f.name, rules=rules, by_name=by_name, fill=True)
             # Nullability inside the value is that of the column.
             nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
             changed[f.name] = (value.cast(kind) if nested else value).alias(f.name)

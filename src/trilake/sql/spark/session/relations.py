@@ -13,9 +13,11 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from trilake.common.option_values import stated_version
 from trilake.common.text import quote_name
+from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError, stating
 from trilake.spark.live_frames.frames import follow_tables_of, following, make, renewed, template_of
 from trilake.spark.live_frames.versions import is_in_cache
@@ -364,11 +366,15 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     if view.entry is not None:
         form = view.entry.view_form
         names = form.query_columns or frame.columns
+        # Without its length, Spark would compare char(n) with its padding.
+        limits = {
+            f.name.lower(): {TYPE_STRING: f.metadata[TYPE_STRING]} for f in frame.schema if TYPE_STRING in f.metadata
+        }
         columns = [
-            f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
+            F.col(quote_name(have)).cast(kind).alias(name, metadata=limits.get(have.lower(), {}))
             for have, (name, kind) in zip(names, form.columns, strict=False)
         ]
-        return frame.selectExpr(*columns)
+        return frame.select(*columns)
     assert temporary is not None
     if tuple(frame.columns) != temporary.query_columns:
         frame = _with_columns(frame, view.parts, temporary.query_columns)
