@@ -28,6 +28,7 @@ from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.table import ArrowDeltaTable
 from trilake.lance.commands import write
 from trilake.storage import open_store
+from trilake.storage.base import ObjectMeta
 from trilake.storage.object import ObjectStore, UploadWriter
 
 _UNIQUE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{24,}")
@@ -166,6 +167,43 @@ def test_partition_files_are_uploaded_in_parallel(s3: S3Server, trace: Trace, mo
     rows = pa.table({"p": range(2 * count), "x": range(2 * count)})
     trace.of(lambda: trilake.write(rows, uri, partition_by="p", storage_options=trace.options))
     assert trace.counts["PUT"] == 2 * count + 1
+
+
+def test_small_partitions_are_optimized_in_parallel(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition per processor was optimized at a time, and most of the time waited for requests."""
+    uri, count = "s3://lake/requests-optimize", 8
+    rows = pa.table({"p": range(2 * count), "x": range(2 * count)})
+    for _ in range(2):
+        trilake.write(rows, uri, mode="append", partition_by="p", storage_options=s3.options)
+    barrier, put = threading.Barrier(count), UploadWriter._publish
+
+    def publish(self: UploadWriter) -> None:
+        barrier.wait(10)
+        put(self)
+
+    monkeypatch.setattr(UploadWriter, "_publish", publish)
+    table = trilake.open(uri, format="delta", storage_options=s3.options)
+    table.optimize()
+    table.refresh()
+    assert len(table.files()) == 2 * count
+
+
+def test_restored_files_are_checked_in_parallel(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri, count = "s3://lake/requests-restore", 8
+    rows = pa.table({"p": range(count), "x": range(count)})
+    trilake.write(rows, uri, partition_by="p", storage_options=s3.options)
+    table = trilake.open(uri, format="delta", storage_options=s3.options)
+    table.delete("p >= 0")
+    barrier, head = threading.Barrier(count), ObjectStore.head
+
+    def meet(self: ObjectStore, key: str) -> ObjectMeta:
+        if key.endswith(".parquet"):
+            barrier.wait(10)
+        return head(self, key)
+
+    monkeypatch.setattr(ObjectStore, "head", meet)
+    table.restore(0)
+    assert table.to_arrow().num_rows == count
 
 
 def test_old_version_is_read_without_later_commits(table: str, trace: Trace) -> None:

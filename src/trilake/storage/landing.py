@@ -69,12 +69,16 @@ class LandingGroup(WriteGroup):
 
     def _land(self, count: int) -> None:
         """Land the first waiting files."""
-        while len(self._running) >= self._most:
+        while self._is_full():
             self._settle()
         first, self._waiting = self._waiting[:count], self._waiting[count:]
         self._bytes = sum(file.tell() for file in self._waiting)
         for some in _shares(first, self._most):
             self._running.append((self._threads().submit(_land_each, some), some))
+
+    def _is_full(self) -> bool:
+        """Whether a file must land before another one starts to."""
+        return len(self._running) >= self._most
 
     def _settle(self) -> None:
         future, _ = self._running.popleft()

@@ -67,8 +67,10 @@ from trilake.storage.uri import Location, parse_location
 
 T = TypeVar("T")
 
-#: Most concurrent requests of :meth:`Store.read_many` and deletes.
+#: Most concurrent requests of :meth:`Store.read_many`, deletes, and uploads of a group.
 PARALLEL = 32
+#: Most bytes of files that are uploaded at once, if they are more than :attr:`ObjectStore.writes_at_once`.
+_UPLOADED = 64 << 20
 #: Ranges at most this many bytes apart are fetched in one request.
 GAP = 1 << 20
 #: Gaps must not multiply the requested bytes by more than this factor.
@@ -503,11 +505,16 @@ class _UploadGroup(LandingGroup):
     """Uploads the last file together with the caller's final requests."""
 
     def __init__(self, store: Store, start: Callable[[str], UploadWriter]) -> None:
-        super().__init__(store, files=1, threads=store.writes_at_once)
+        super().__init__(store, files=1, threads=PARALLEL)
         self._start = start
 
     def open_output(self, key: str) -> IO[bytes]:
         return HeldWriter(key, self._start(key), self).as_io()
+
+    def _is_full(self) -> bool:
+        size = sum(file.tell() for _, files in self._running for file in files)
+        many = len(self._running) >= ObjectStore.writes_at_once
+        return super()._is_full() or (many and size > _UPLOADED)
 
 
 # --- UploadWriter: the writer behind ObjectStore.open_output ----------------------------------------------------------

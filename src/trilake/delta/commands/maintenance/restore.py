@@ -227,8 +227,9 @@ def without(files: pa.Table, others: pa.Table) -> pa.Table:
 
 def gone(store: Store, paths: Sequence[str]) -> list[str]:
     """The files that the store reports as missing; any other failure is an error."""
-    places = ((path, *locate(store, path)) for path in paths)
-    return [path for path, place, key in places if place.find(key) is None]
+    located = (locate(store, path) for path in paths)
+    found = store.at_once([partial(place.find, key) for place, key in located])
+    return [path for path, file in zip(paths, found, strict=True) if file is None]
 
 
 def missing_files(store: Store, adds: pa.Table, run: Runner, *, ask: int = _ASK) -> list[str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import Any
 from urllib.parse import unquote
@@ -49,6 +50,7 @@ from trilake.delta.commit.transaction import CommitPlan, commit, remove_action
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import LOG
 from trilake.delta.log.snapshot import Snapshot, file_keys
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MODE
@@ -72,6 +74,8 @@ from trilake.storage.ownership import discard
 MEMORY = 512 << 20
 #: Batches of one file to buffer, and bytes of files to read ahead.
 _WAITING, _AHEAD_BYTES = 4, 16 << 20
+#: Bytes of remote files to rewrite at once, and most bins; at least one bin per processor is rewritten.
+_TOGETHER, _MOST_TOGETHER = 64 << 20, 32
 #: Fixed cost per file, in bytes.
 _OPENING = 128 << 10
 #: Bytes of the batches in which rows of small files are gathered.
@@ -296,6 +300,8 @@ def rewrite(log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, run: Run
             with lock:  # local tasks run in threads, which share the progress bar
                 bar.advance(files)
 
+        if run is run_here and log.store.local_path(LOG) is None:
+            run = partial(run_here, threads=_threads(bins))
         try:
             for outcome in run(replace(job, advance=advance if local else None), bins):
                 finished.append(outcome)
@@ -305,6 +311,12 @@ def rewrite(log: DeltaLog, snapshot: Snapshot, work: RewriteRequest, *, run: Run
             _discard(log, finished)
             raise
     return _commit(log, snapshot, work, bins, sorted(finished, key=lambda r: r.number))
+
+
+def _threads(bins: Sequence[Bin]) -> int:
+    """How many bins of remote files to rewrite at once: threads wait for small files, and large ones take memory."""
+    average = sum(file.file.size for work in bins for file in work.files) // len(bins)
+    return max(os.cpu_count() or 1, min(_MOST_TOGETHER, _TOGETHER // max(average, 1)))
 
 
 def _job(store: Store, snapshot: Snapshot, work: RewriteRequest) -> Rewrite:

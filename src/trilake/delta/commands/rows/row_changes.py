@@ -56,12 +56,12 @@ VECTORS = "delta.enableDeletionVectors"
 Runner = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
-def run_here(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
-    """A :data:`Runner` that runs tasks in threads of this process."""
+def run_here(function: Callable[[Any], Any], tasks: Sequence[Any], threads: int | None = None) -> Iterator[Any]:
+    """A :data:`Runner` that runs tasks in threads of this process, by default one per processor."""
     if len(tasks) <= 1:
         yield from map(function, tasks)
         return
-    with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(tasks), threads or os.cpu_count() or 1)) as pool:
         yield from pool.map(function, tasks)
 
 
