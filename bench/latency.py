@@ -31,6 +31,8 @@ from trilake.storage import open_store
 _DELAY = 0.03
 _FILES, _ROWS = 13, 1000
 _LANCE_FILES, _LANCE_ROWS = 4, 5000
+#: Partitions of two files, and fragments, of ten rows each; and columns of a wide dataset.
+_SMALL, _COLUMNS = 100, 1000
 _TAKEN = [1, 5000, 12_345, 19_999]
 _numbers = itertools.count()
 
@@ -64,9 +66,30 @@ def _lance(folder: Path) -> None:
         pylance.write_dataset(_rows(i, _LANCE_ROWS), str(folder / "t"), mode="append")
 
 
+def _partitions(folder: Path) -> None:
+    for _ in range(2):
+        rows = _rows(0, 10 * _SMALL)
+        parts = rows.append_column("p", pa.array(np.arange(10 * _SMALL) % _SMALL))
+        deltalake.write_deltalake(str(folder / "t"), parts, mode="append", partition_by=["p"])
+
+
+def _fragments(folder: Path) -> None:
+    rows = _rows(0, 10 * _SMALL)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(80 * _SMALL) % 13, pa.float32()), 8)
+    pylance.write_dataset(rows.append_column("v", vectors), str(folder / "t"), max_rows_per_file=10)
+
+
+def _wide(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    pylance.write_dataset(pa.table({f"c{i}": rng.random(100) for i in range(_COLUMNS)}), str(folder / "t"))
+
+
 _BUILT: dict[str, Callable[[], Path]] = {
     "delta": lambda: data(f"latency-delta-{_FILES}", _delta) / "t",
+    "delta-small": lambda: data(f"latency-delta-small-{_SMALL}", _partitions) / "t",
     "lance": lambda: data(f"latency-lance2-{_LANCE_FILES}", _lance) / "t",
+    "lance-small": lambda: data(f"latency-lance2-small-{_SMALL}", _fragments) / "t",
+    "lance-wide": lambda: data(f"latency-lance2-wide-{_COLUMNS}", _wide) / "t",
 }
 
 
@@ -159,6 +182,11 @@ def _of_delta() -> Iterator[Benchmark]:
     for job, (title, theirs, ours, writes) in jobs.items():
         contenders = [_contender("deltalake", theirs, "delta", writes), _contender("trilake", ours, "delta", writes)]
         yield _benchmark(f"delta-{job}", f"table of {_FILES} files and a checkpoint: {title}", contenders)
+    contenders = [
+        _contender("deltalake", lambda p: _theirs(p).optimize.compact() and None, "delta-small", True),
+        _contender("trilake", lambda p: str(_ours(p).optimize()) and None, "delta-small", True),
+    ]
+    yield _benchmark("delta-optimize", f"table of {_SMALL} partitions of two files: OPTIMIZE", contenders, rounds=3)
 
 
 def _contender(name: str, run: Callable[[_TableLocation], object], kind: str, writes: bool) -> Contender:
@@ -166,9 +194,9 @@ def _contender(name: str, run: Callable[[_TableLocation], object], kind: str, wr
     return Contender(name, lambda: run(place), place.renew if writes else None)
 
 
-def _benchmark(name: str, title: str, contenders: list[Contender]) -> Benchmark:
+def _benchmark(name: str, title: str, contenders: list[Contender], rounds: int = 7) -> Benchmark:
     baseline = contenders[0].name
-    return Benchmark(name, title, contenders, baseline, targets={"trilake": 1.0}, setup=_options, rounds=7)
+    return Benchmark(name, title, contenders, baseline, targets={"trilake": 1.0}, setup=_options, rounds=rounds)
 
 
 # --- Lance -----------------------------------------------------------------------------------------------------------
@@ -200,6 +228,27 @@ def _of_lance() -> Iterator[Benchmark]:
     for job, (title, run, writes) in jobs.items():
         contenders = [_contender(side, partial(run, side), "lance", writes) for side in SIDES]
         yield _benchmark(f"lance-{job}", f"dataset of {_LANCE_FILES} × {_LANCE_ROWS:,} rows: {title}", contenders)
+    nearest = {"column": "v", "q": [1.0] * 8, "k": 5}
+    of_fragments: dict[str, tuple[Callable[[Any], object], bool]] = {
+        "read": (lambda d: d.to_table().num_rows, False),
+        "nearest": (lambda d: d.to_table(nearest=nearest).num_rows, False),
+        "delete": (lambda d: d.delete("k % 10 = 3") and None, True),
+        "update": (lambda d: d.update({"s": "'new'"}, where="k % 10 = 3")["num_rows_updated"], True),
+        "add": (lambda d: d.add_columns({"w": "id + 1"}), True),
+    }
+    for job, (call, writes) in of_fragments.items():
+        run = partial(_call, call)
+        contenders = [_contender(side, partial(run, side), "lance-small", writes) for side in SIDES]
+        title = f"dataset of {_SMALL} fragments of ten rows: open, {job}"
+        yield _benchmark(f"lance-fragments-{job}", title, contenders, rounds=3)
+    contenders = [
+        _contender(side, partial(_call, of_fragments["read"][0], side), "lance-wide", False) for side in SIDES
+    ]
+    yield _benchmark("lance-columns", f"dataset of 100 rows × {_COLUMNS:,} columns: open, read", contenders, rounds=3)
+
+
+def _call(call: Callable[[Any], object], side: str, place: _TableLocation) -> object:
+    return call(_dataset(side, place))
 
 
 def benchmarks() -> Iterator[Benchmark]:
