@@ -49,7 +49,7 @@ class TrilakeError(Exception):
     Example
     -------
     >>> print(CorruptLogError("commit holds no actions", file="_delta_log/00000000000000000003.json", version=3))
-    [CORRUPT_LOG] commit holds no actions (file: _delta_log/00000000000000000003.json, version: 3)
+    [CORRUPT_LOG] commit holds no actions (file: _delta_log/00000000000000000003.json, version: 3). Help: restore ...
     """
 
     code: ClassVar[str] = "TRILAKE"
@@ -255,6 +255,7 @@ class CorruptLogError(TrilakeError):
     """The table's log is damaged: a commit, checkpoint or manifest is invalid."""
 
     code = "CORRUPT_LOG"
+    default_help = "restore the log from a backup, or read an older version"
 
 
 class LogGapError(CorruptLogError):

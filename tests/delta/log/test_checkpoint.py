@@ -283,6 +283,21 @@ def test_parsed_statistics_without_a_json_column() -> None:
     assert record_counts(log.snapshot().adds, query).to_pylist() == [7]
 
 
+@pytest.mark.parametrize("name", ["metaData", "protocol", "add"])
+def test_checkpoint_column_of_another_type_is_named(name: str) -> None:
+    log = log_of([add("a")])
+    write_checkpoint(log, log.snapshot(), KEEP_ALL)
+    key = checkpoint_key(0)
+    table = pq.read_table(pa.BufferReader(log.store.read(key)))
+    column = table.column_names.index(name)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.set_column(column, name, pa.array(["x"] * len(table))), sink)
+    log.store.put(key, sink.getvalue())
+    _forget_commits(log, 0)
+    with pytest.raises(CorruptLogError, match=rf"its column '{name}' must be a struct, got string .*{key}"):
+        log.snapshot()
+
+
 @pytest.mark.parametrize("lacking", ["protocol", "metaData"])
 def test_checkpoint_without_protocol_or_metadata_is_an_error(lacking: str) -> None:
     log = log_of([])

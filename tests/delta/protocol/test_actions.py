@@ -167,6 +167,44 @@ def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkey
     assert e.value.context["file"] == "_delta_log/7.json"
 
 
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        ({"add": "%2"}, "the add action does not follow the protocol: it must be a JSON object, got '%2'"),
+        ({"txn": 5}, "the txn action does not follow the protocol: it must be a JSON object, got 5"),
+        (add("a", size="%2"), "size must be an integer of 64 bits, got '%2'"),
+        (add("a", size=1 << 64), "size must be an integer of 64 bits, got 1.8446744073709552e+19"),
+        (add("a", stats=["x"]), "stats must be a string, got ['x']"),
+        (add("a", dataChange=[]), "dataChange must be true or false, got []"),
+        (add("a", partitionValues="p"), "partitionValues must be an object, got 'p'"),
+        (add("a", deletionVector=3), "deletionVector must be an object, got 3"),
+        (
+            add("a", deletionVector={"storageType": "u", "sizeInBytes": 1 << 31}),
+            "deletionVector.sizeInBytes must be an integer of 32 bits, got 2147483648",
+        ),
+        ({"protocol": {"minReaderVersion": "1"}}, "minReaderVersion must be an integer of 64 bits, got '1'"),
+        (protocol(1, 1 << 31), "minWriterVersion must be from 0 to 2147483647, got 2147483648"),
+        ({"metaData": {**metadata()["metaData"], "createdTime": "now"}}, "createdTime must be an integer of 64 bits"),
+        ({"metaData": {**metadata()["metaData"], "name": {}}}, "name must be a string, got {}"),
+        ({"metaData": {**metadata()["metaData"], "format": [[]]}}, "format must be an object, got [[]]"),
+        ({"metaData": {**metadata()["metaData"], "configuration": "x"}}, "configuration must be an object, got 'x'"),
+        ({"metaData": {**metadata()["metaData"], "schemaString": "[[]]"}}, "[[]] is not a type"),
+        ({"txn": {"appId": "a"}}, "the txn action does not follow the protocol: version is missing"),
+        ({"txn": {"appId": "a", "version": "7"}}, "version must be an integer of 64 bits, got '7'"),
+        ({"txn": {"appId": "a", "version": 7, "lastUpdated": 1 << 63}}, "lastUpdated must be an integer of 64 bits"),
+        ({"domainMetadata": {"domain": None, "removed": False}}, "domain is missing"),
+        ({"domainMetadata": {"domain": "d", "removed": "false"}}, "removed must be true or false, got 'false'"),
+    ],
+)
+def test_damaged_action_names_value_place_and_remedy(action: dict[str, Any], why: str) -> None:
+    log = log_of([], [action])
+    with pytest.raises(CorruptLogError) as e:
+        log.snapshot()
+    assert why in e.value.message
+    assert e.value.context["version"] == 1
+    assert e.value.help
+
+
 def test_large_commit_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "_FEW_LINES", -1)
     queries: list[str] = []
@@ -257,7 +295,9 @@ def test_null_properties_are_not_strings() -> None:
     assert parsed.configuration["b"] == "x"
 
 
-@pytest.mark.parametrize("info", [{}, {"timestamp": "soon", "operationParameters": 5, "isBlindAppend": "yes"}])
+@pytest.mark.parametrize(
+    "info", [{}, {"readVersion": 1 << 64}, {"timestamp": "soon", "operationParameters": 5, "isBlindAppend": "yes"}]
+)
 def test_history_of_malformed_commit_infos(info: dict[str, Any]) -> None:
     log = log_of([{"commitInfo": info}])
     assert history(log, log.snapshot()).num_rows == 1

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from trilake.delta.log.snapshot import State
-from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.actions import Protocol, required_value
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.table_features import row_tracking as feature
 from trilake.errors import CorruptLogError, WriteFailedError
@@ -46,8 +46,8 @@ def high_water_mark(state: State) -> int:
     if domain is None:
         return -1
     try:
-        return int(orjson.loads(domain["configuration"])[_MARK])
-    except (KeyError, TypeError, ValueError) as e:
+        return required_value(orjson.loads(domain["configuration"]), _MARK, int)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise CorruptLogError(
             f"the metadata domain {DOMAIN} has no {_MARK}",
             help="row ids cannot be assigned without it; restore the log from a backup",

@@ -156,6 +156,11 @@ class Share:
                 # A v1 checkpoint without a column of files would read as an empty table.
                 if "metaData" in names and not names & {"add", "checkpointMetadata", "sidecar"}:
                     raise ValueError("it has no column 'add'")
+                for f in part.file.schema_arrow:
+                    if f.name in (*FILE_ACTIONS, *RARE_ACTIONS) and not (
+                        pa.types.is_struct(f.type) or pa.types.is_null(f.type)
+                    ):
+                        raise ValueError(f"its column {f.name!r} must be a struct, got {f.type}")
                 rare += _read_rare(part)
                 if query is not None and kind in names:
                     yield from _read_actions(part, self, query, kind, only, selection)

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.delta.log.segment import commit_key
-from trilake.errors import CorruptLogError, VersionNotFoundError
+from trilake.delta.protocol.actions import broken_action, required_value
+from trilake.errors import VersionNotFoundError
 
 
 def newest_until(
@@ -51,12 +52,10 @@ def monotonic(times: Sequence[int]) -> list[int]:
 
 def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
     """The in-commit timestamp in a ``commitInfo``.  Raises ``CorruptLogError`` unless it is a number."""
-    value = info["inCommitTimestamp"]
-    if not isinstance(value, int):
-        raise CorruptLogError(
-            f"inCommitTimestamp is {value!r}, which is not a valid time", file=commit_key(version), version=version
-        )
-    return value
+    try:
+        return required_value(info, "inCommitTimestamp", int)
+    except TypeError as e:
+        raise broken_action("commitInfo", e, file=commit_key(version), version=version) from e
 
 
 def timestamp_string(ms: int) -> str:

@@ -81,9 +81,10 @@ def _struct(value: Any, type_: pa.StructType) -> dict[str, str | None] | None:
 
 def _integer(value: Any) -> int | None:
     try:
-        return None if value is None else int(value)
+        number = int(value)
     except (TypeError, ValueError):
         return None
+    return number if -1 << 63 <= number < 1 << 63 else None
 
 
 def _text(value: Any) -> str | None:

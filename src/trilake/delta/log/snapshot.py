@@ -28,6 +28,7 @@ from trilake.delta.protocol.actions import (
     Protocol,
     array_of,
     as_numpy,
+    check_entry,
     int64_array,
     no_rows,
     string_scalar,
@@ -86,9 +87,7 @@ def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         decoded.validate(full=True)
     except pa.ArrowInvalid as e:
-        raise CorruptLogError(
-            f"the path of a file cannot be decoded: {e}", help="restore the log from a backup, or read an older version"
-        ) from e
+        raise CorruptLogError(f"the path of a file cannot be decoded: {e}") from e
     return decoded
 
 
@@ -237,8 +236,7 @@ def reject_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
 def twice_error(path: str, uri: str, version: int) -> CorruptLogError:
     """The error for a file that is live twice."""
     message = f"the version lists a file twice, so its rows would be read twice: {path!r}"
-    help = "restore the log from a backup, or read an older version"
-    return CorruptLogError(message, help=help, file=uri, version=version)
+    return CorruptLogError(message, file=uri, version=version)
 
 
 def apply(state: State, batch: ActionBatch) -> State:
@@ -258,11 +256,13 @@ def apply_rare(state: State, batch: ActionBatch) -> State:
             case "metaData":
                 changed["metadata"] = Metadata.from_json(data, version=version)
             case "txn":
-                txns[str(data.get("appId"))] = data
-            case "domainMetadata" if data.get("removed"):
-                domains.pop(str(data.get("domain")), None)
+                check_entry(name, data, version)
+                txns[data["appId"]] = data
             case "domainMetadata":
-                domains[str(data.get("domain"))] = data
+                check_entry(name, data, version)
+                domains.pop(data["domain"], None)
+                if not data.get("removed"):
+                    domains[data["domain"]] = data
     return replace(state, **changed)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from struct import pack
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from trilake.delta.protocol.schema import StructType, parse_schema
 from trilake.delta.protocol.schema_edit import strip
 from trilake.errors import CorruptLogError
 from trilake.expr.terms.engine import Query, QueryError
+
+_V = TypeVar("_V")
 
 _STRING_MAP = pa.map_(pa.string(), pa.string())
 #: Prefix of the field metadata keys of column mapping.
@@ -59,6 +61,48 @@ FILE_ACTIONS: dict[str, pa.StructType] = {"add": ADD, "remove": REMOVE, "cdc": C
 RARE_ACTIONS = ("metaData", "protocol", "txn", "domainMetadata", "commitInfo", "checkpointMetadata", "sidecar")
 
 
+_EXPECTED = {str: "a string", bool: "true or false", int: "an integer of 64 bits", dict: "an object"}
+
+
+def field_value(data: Mapping[str, Any], name: str, type_: type[_V]) -> _V | None:
+    """A field of a JSON object, or ``None`` without one.  Raises ``TypeError`` for a value of another type."""
+    value = data.get(name)
+    if value is None:
+        return None
+    if type(value) is not type_ or (isinstance(value, int) and not -1 << 63 <= value < 1 << 63):
+        raise TypeError(f"{name} must be {_EXPECTED[type_]}, got {value!r:.80}")
+    return value
+
+
+def required_value(data: Mapping[str, Any], name: str, type_: type[_V]) -> _V:
+    """Like :func:`field_value`, but also raises ``TypeError`` for an absent field."""
+    value = field_value(data, name, type_)
+    if value is None:
+        raise TypeError(f"{name} is missing")
+    return value
+
+
+#: The fields of actions that form the state besides files: name, type and whether it is required.
+_ENTRIES: dict[str, list[tuple[str, type, bool]]] = {
+    "txn": [("appId", str, True), ("version", int, True), ("lastUpdated", int, False)],
+    "domainMetadata": [("domain", str, True), ("configuration", str, False), ("removed", bool, False)],
+}
+
+
+def check_entry(kind: str, data: Mapping[str, Any], version: int) -> None:
+    """Check the fields of a ``txn`` or ``domainMetadata`` action.  Raises ``CorruptLogError``."""
+    try:
+        for name, type_, required in _ENTRIES[kind]:
+            (required_value if required else field_value)(data, name, type_)
+    except TypeError as e:
+        raise broken_action(kind, e, version=version) from e
+
+
+def broken_action(kind: str, why: object, *, version: int | None, **context: Any) -> CorruptLogError:
+    """The error for an action whose content is wrong."""
+    return CorruptLogError(f"the {kind} action does not follow the protocol: {why}", version=version, **context)
+
+
 @dataclass(frozen=True)
 class Protocol:
     """The ``protocol`` action: its versions and, from reader version 3 and writer version 7 on, its table features."""
@@ -74,13 +118,13 @@ class Protocol:
         try:
             reader, writer = data.get("readerFeatures"), data.get("writerFeatures")
             return Protocol(
-                _protocol_version(data["minReaderVersion"]),
-                _protocol_version(data["minWriterVersion"]),
+                _protocol_version(data, "minReaderVersion"),
+                _protocol_version(data, "minWriterVersion"),
                 None if reader is None else _names(reader, "readerFeatures"),
                 None if writer is None else _names(writer, "writerFeatures"),
             )
-        except (KeyError, TypeError, ValueError) as e:
-            raise CorruptLogError(f"the protocol action is incomplete ({e})", version=version) from e
+        except TypeError as e:
+            raise broken_action("protocol", e, version=version) from e
 
     @property
     def unordered(self) -> tuple[int, int, frozenset[str], frozenset[str]]:
@@ -130,20 +174,20 @@ class Metadata:
     def from_json(data: Mapping[str, Any], *, version: int | None = None) -> Metadata:
         """Parse the JSON object.  Raises ``CorruptLogError`` if a required field is missing."""
         try:
-            fmt = data.get("format") or {}
+            fmt = field_value(data, "format", dict) or {}
             metadata = Metadata(
                 id=str(data.get("id") or ""),
                 schema_string=_schema_string(data.get("schemaString")),
                 partition_columns=_names(data.get("partitionColumns")),
-                configuration={str(k): _setting(v) for k, v in _pairs(data.get("configuration")) if v is not None},
-                name=data.get("name"),
-                description=data.get("description"),
+                configuration={str(k): _setting(v) for k, v in _pairs(data, "configuration") if v is not None},
+                name=field_value(data, "name", str),
+                description=field_value(data, "description", str),
                 provider=str(fmt.get("provider") or "parquet"),
-                format_options={str(k): str(v) for k, v in _pairs(fmt.get("options")) if v is not None},
-                created_time=data.get("createdTime"),
+                format_options={str(k): str(v) for k, v in _pairs(fmt, "options") if v is not None},
+                created_time=field_value(data, "createdTime", int),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise CorruptLogError(f"the metaData action is incomplete ({e})", version=version) from e
+        except TypeError as e:
+            raise broken_action("metaData", e, version=version) from e
         schema = metadata._parsed_schema(version)
         # In the metadata's spelling, which the partition values of files use.
         missing = [c for c in metadata.partition_columns if c not in schema.names]
@@ -180,9 +224,10 @@ def _schema_string(value: Any) -> str:
     return value
 
 
-def _protocol_version(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r:.80} is not a valid protocol version")
+def _protocol_version(data: Mapping[str, Any], name: str) -> int:
+    value = required_value(data, name, int)
+    if not 0 <= value < 1 << 31:
+        raise TypeError(f"{name} must be from 0 to {(1 << 31) - 1}, got {value}")
     return value
 
 
@@ -190,15 +235,16 @@ def _names(value: Any, field: str = "partitionColumns") -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        raise TypeError(f"{field} is not a list of names")
+        raise TypeError(f"{field} must be a list of names, got {value!r:.80}")
     return tuple(value)
 
 
-def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    """A JSON object, or an Arrow map (a list of pairs), as pairs."""
-    if not value:
-        return []
-    return list(value.items()) if isinstance(value, Mapping) else list(value)
+def _pairs(data: Mapping[str, Any], name: str) -> list[tuple[Any, Any]]:
+    """A field that is a JSON object, or an Arrow map (a list of pairs), as pairs."""
+    value = data.get(name)
+    if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
+        return value
+    return list((field_value(data, name, dict) or {}).items())
 
 
 @dataclass(frozen=True)
@@ -381,7 +427,7 @@ def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBat
                 if value is None:
                     continue
                 if kind in columns:
-                    columns[kind].append(value)
+                    columns[kind].append(_object(value, kind, version, name))
                     positions[kind].append((version, order, name))
                 elif kind in RARE_ACTIONS:
                     rare.append((version, kind, _object(value, kind, version, name)))
@@ -390,8 +436,8 @@ def _parse_few(names: list[tuple[int, str]], contents: list[bytes]) -> ActionBat
         if values:
             try:
                 arrays = _arrays(kind, values)
-            except _WRONG_TYPE as error:
-                raise _first_wrong(kind, values, positions[kind], error) from error
+            except _WRONG_TYPE as e:
+                raise _first_wrong(kind, values, positions[kind]) from e
             numbers = np.array([p[:2] for p in positions[kind]], np.int64)
             arrays += map(int64_array, numbers.T)
             tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
@@ -412,23 +458,14 @@ def parse_lines(content: bytes, version: int, name: str) -> Iterator[dict[str, A
         yield action
 
 
-_WRONG_TYPE = (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError)
+_WRONG_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
+def _arrays(kind: str, values: Sequence[Mapping[str, Any]]) -> list[pa.Array]:
     """The fields of file actions as columns.  Raises one of ``_WRONG_TYPE``."""
     arrays = []
     for f in FILE_ACTIONS[kind]:
-        column = [v.get(f.name) for v in values]
-        if pa.types.is_map(f.type):
-            column = [None if v is None else _map_entries(v) for v in column]
-        elif f.name == "stats":
-            # Some writers write an object.
-            column = [orjson.dumps(v).decode() if isinstance(v, dict) else v for v in column]
-        try:
-            array = array_of(column, f.type)
-        except TypeError:
-            array = pa.array(column, f.type)  # accepts more, such as 1.0 for 1, and names the problem
+        array = _array(f, [v.get(f.name) for v in values])
         if f.name == "path" and array.null_count:
             raise ValueError("it has no path")
         some = f.name == "deletionVector" and array.null_count < len(array)
@@ -438,29 +475,57 @@ def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
     return arrays
 
 
+def _array(f: pa.Field, values: Sequence[Any]) -> pa.Array:
+    if pa.types.is_map(f.type):
+        values = [v if v is None else _map_entries(v) for v in values]
+    elif f.name == "stats":
+        # Some writers write an object.
+        values = [orjson.dumps(v).decode() if isinstance(v, dict) else v for v in values]
+    try:
+        return array_of(values, f.type)
+    except TypeError:
+        return pa.array(values, f.type)  # accepts more, such as 1.0 for 1
+
+
 def _first_wrong(
-    kind: str, values: Sequence[Any], positions: Sequence[tuple[int, int, str]], error: Exception
+    kind: str, values: Sequence[Mapping[str, Any]], positions: Sequence[tuple[int, int, str]]
 ) -> CorruptLogError:
-    version, _, file = positions[0]
-    for value, position in zip(values, positions, strict=True):
+    """The error for the first action that :func:`_arrays` rejects."""
+    for value, (version, _, file) in zip(values, positions, strict=True):
         try:
             _arrays(kind, [value])
         except _WRONG_TYPE as e:
-            (version, _, file), error = position, e
-            break
-    message = f"the {kind} action does not follow the protocol: {error}"
-    help = "restore the file from a backup, or read an older version"
-    return CorruptLogError(message, help=help, file=file, version=version)
+            return broken_action(kind, _wrong_field(FILE_ACTIONS[kind], value) or e, file=file, version=version)
+    raise AssertionError(f"each {kind} action is valid")
+
+
+def _wrong_field(type_: pa.StructType, data: Mapping[str, Any]) -> str | None:
+    """Describe the first field whose value has another type."""
+    for f in type_:
+        value = data.get(f.name)
+        try:
+            _array(f, [value])
+        except _WRONG_TYPE:
+            inner = _wrong_field(f.type, value) if pa.types.is_struct(f.type) and isinstance(value, dict) else None
+            return f"{f.name}.{inner}" if inner else f"{f.name} must be {_expected(f.type)}, got {value!r:.80}"
+    return None
+
+
+def _expected(type_: pa.DataType) -> str:
+    if pa.types.is_integer(type_):
+        return f"an integer of {type_.bit_width} bits"
+    return _EXPECTED[str if pa.types.is_string(type_) else bool if pa.types.is_boolean(type_) else dict]
 
 
 def _object(value: Any, kind: str, version: int, name: str) -> Any:
     if not isinstance(value, dict):
-        help = "restore the file from a backup, or read an older version"
-        raise CorruptLogError(f"the {kind} action is not a JSON object", help=help, file=name, version=version)
+        raise broken_action(kind, f"it must be a JSON object, got {value!r:.80}", file=name, version=version)
     return value
 
 
-def _map_entries(strings: dict[str, Any]) -> list[tuple[str, str | None]]:
+def _map_entries(strings: Any) -> list[tuple[str, str | None]]:
+    if not isinstance(strings, dict):
+        raise TypeError("a map must be an object")
     return [(k, v if v is None or isinstance(v, str) else orjson.dumps(v).decode()) for k, v in strings.items()]
 
 

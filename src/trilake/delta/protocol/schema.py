@@ -387,8 +387,9 @@ def parse_schema(json_string: str, *, version: int | None = None) -> StructType:
         return StructType(())
     try:
         schema = _parsed(json_string)
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise CorruptLogError(f"schemaString is not a schema ({type(e).__name__}: {e})", version=version) from e
+    except (ValueError, KeyError, TypeError) as e:
+        why = f"{e} is missing" if isinstance(e, KeyError) else str(e)
+        raise CorruptLogError(f"schemaString is not a schema ({why}): {json_string!r:.80}", version=version) from e
     if not isinstance(schema, StructType):
         raise CorruptLogError("schemaString is not a struct", version=version)
     spellings: dict[str, str] = {}
@@ -420,8 +421,12 @@ def _parse_type(node: Any, depth: int) -> DataType:
         raise CorruptLogError(f"the schema is nested deeper than {MAX_DEPTH} levels")
     if isinstance(node, str):
         return parse_primitive(node)
+    if not isinstance(node, dict):
+        raise TypeError(f"{node!r:.80} is not a type")
     kind = node["type"]
     if kind == "struct":
+        if not isinstance(node["fields"], list) or not all(isinstance(f, dict) for f in node["fields"]):
+            raise TypeError(f"fields must be a list of objects, got {node['fields']!r:.80}")
         return StructType(
             tuple(
                 StructField(

@@ -53,8 +53,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
         check_key(key)
     except InvalidArgumentError as e:
         message = f"the log names {path!r:.200}, which is not a valid path of a file: {e.message}"
-        help = "restore the log from a backup, or read an older version"
-        raise CorruptLogError(message, help=help, file=store.uri) from e
+        raise CorruptLogError(message, file=store.uri) from e
     return (store if root is None else open_sibling(store, root)), key
 
 
