@@ -109,6 +109,34 @@ def test_row_ids_of_partitioned_renamed_and_empty_tables(spark: SparkSession, tm
     assert set(_ids(df.where("q = 'a'"))) == {1, 3}
 
 
+@pytest.mark.parametrize("tracked", [False, True])
+def test_table_without_files_has_the_column(spark: SparkSession, tmp_path: Path, tracked: bool) -> None:
+    """A query that names it failed whenever the table was empty, or a filter excluded all files."""
+    trilake.install(spark)
+    uri, names = str(tmp_path / "t"), ("_metadata.file_name", "_metadata.row_index")
+    properties = f"'delta.enableRowTracking' = '{tracked}', 'delta.columnMapping.mode' = 'name'"
+    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, c CHAR(3)) USING delta TBLPROPERTIES ({properties})")
+    empty = spark.read.format("delta").load(uri)
+    named, joined = (
+        empty.where("c = 'a'").select("id", *names),
+        empty.alias("a").join(empty.select("id", "_metadata.*"), "id"),
+    )
+    assert named.collect() == joined.collect() == []
+    assert spark.sql(f"SELECT _metadata.file_path FROM delta.`{uri}`").collect() == []
+    fields = spark.read.format("delta").option("versionAsOf", 0).load(uri).select("_metadata").schema[0].dataType
+    assert empty.columns == ["id", "c"]
+
+    spark.sql(f"INSERT INTO delta.`{uri}` VALUES (7, 'a'), (8, 'b')")
+    assert trilake.read(spark, uri, filter="id = 10").select(*names).collect() == []
+    full = spark.read.format("delta").load(uri)
+    assert full.select("_metadata").schema[0].dataType.simpleString() == fields.simpleString()
+    rows = full.select("id", *names).collect()
+    assert [tuple(r) for r in named.collect()] == [tuple(r) for r in rows if r.id == 7]
+    assert sorted((r.id, r.file_name, r.row_index) for r in joined.collect()) == sorted(map(tuple, rows))
+    spark.sql(f"DELETE FROM delta.`{uri}`")
+    assert named.collect() == full.select("id", *names).collect() == []
+
+
 def test_column_named_metadata_hides_the_row_ids(spark: SparkSession, tmp_path: Path) -> None:
     trilake.register(spark)
     uri = str(tmp_path / "t")

@@ -1,4 +1,5 @@
 """The hidden column ``_metadata`` of tables with row tracking: Spark's fields, and row IDs and commit versions.
+DataFrames without files have it, too.
 
 Spark's scans cannot add fields to ``_metadata``.  So the DataFrame hides a regular column of that name, which has
 Spark's fields and then ``row_id``, ``row_commit_version``, ``base_row_id`` and ``default_row_commit_version``.
@@ -76,10 +77,16 @@ def metadata_term(rows: TrackedRows) -> str:
     return "named_struct(" + ", ".join(f"'{name}', {term}" for name, term in fields.items()) + ")"
 
 
-def metadata_of_no_rows() -> str:
-    """SQL for ``_metadata`` over a DataFrame without rows."""
+def metadata_of_no_rows(provider: str, *, tracked: bool) -> str:
+    """SQL for ``_metadata`` over a DataFrame without rows, of a table with these files.
+
+    >>> metadata_of_no_rows("orc", tracked=False)[-35:]
+    'file_modification_time: TIMESTAMP>)'
+    """
     ids = ("row_id", "row_commit_version", "base_row_id", "default_row_commit_version")
-    fields = _FIELDS | dict.fromkeys(ids, "BIGINT")
+    fields = _FIELDS | (dict.fromkeys(ids, "BIGINT") if tracked else {})
+    if provider != "parquet":
+        del fields["row_index"]
     return "CAST(NULL AS STRUCT<" + ", ".join(f"{name}: {type_}" for name, type_ in fields.items()) + ">)"
 
 

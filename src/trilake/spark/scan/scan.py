@@ -171,9 +171,10 @@ def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str,
         if address is not None:
             fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
         df = spark.createDataFrame([], T.StructType(fields))
-        if files.tracked is None or address is not None or is_connect(spark) or not has_metadata(df):
+        if address is not None or is_connect(spark) or not has_metadata(df):
             return df
-        return _hiding(df, [quote_name(f.name) for f in fields], metadata_of_no_rows())
+        hidden = metadata_of_no_rows(files.provider, tracked=files.tracked is not None)
+        return _hiding(df, [quote_name(f.name) for f in fields], hidden)
     return native_scan(spark, files, address=address is not None).frame(spark, files.output, address)
 
 
