@@ -569,3 +569,18 @@ def test_merge_takes_the_columns_of_a_source_with_chars(sql: SparkSession, tmp_p
         sql.sql(f"MERGE INTO {target} t USING {rows} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
                 " WHEN NOT MATCHED THEN INSERT *")  # fmt: skip
         assert sorted(map(tuple, sql.table(target).collect())) == [(1, "new", "b  "), (2, "two", "c  ")]
+
+
+def test_column_that_was_char_cannot_be_compared_as_before(sql: SparkSession, tmp_path: Path) -> None:
+    """A frame compares with the padded constant ``'ab   '``, so it showed no rows with the string ``'ab'``."""
+    table = f"delta.`{tmp_path}/t`"
+    sql.sql(f"CREATE TABLE {table} (c CHAR(5), v VARCHAR(2)) USING delta")
+    frame = sql.table(table).where("c = 'ab'")
+    sql.sql(f"INSERT INTO {table} VALUES ('ab', 'x')")
+    sql.sql(f"ALTER TABLE {table} ALTER COLUMN v TYPE STRING")
+    assert frame.count() == 1
+    sql.sql(f"ALTER TABLE {table} ALTER COLUMN c TYPE STRING")
+    sql.sql(f"INSERT INTO {table} VALUES ('ab', 'y')")
+    with pytest.raises(SchemaMismatchError, match=r"changed from char\(5\) to string"):
+        frame.count()
+    assert sql.table(table).where("c = 'ab'").count() == 1

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, StorageError
 from trilake.spark.scan.frame_tables import RowCount
@@ -150,15 +151,18 @@ def is_in_cache(frame: DataFrame) -> bool:
 
 
 def check_columns(old: T.StructType, new: T.StructType, snapshot: ReadVersion) -> None:
-    """Raise ``SchemaMismatchError`` (also one of Spark's) if the table has dropped a column or changed its type."""
-    types = {f.name: f.dataType for f in new.fields}
+    """Raise ``SchemaMismatchError`` (also one of Spark's) if the table has dropped a column or changed its type, also
+    from ``char(n)``: the DataFrame's conditions have padded constants."""
+    fields = {f.name: f for f in new.fields}
     for f in old.fields:
-        new_type = types.get(f.name)
-        if new_type is None or not has_all_of(f.dataType, new_type):
+        new_field, limit = fields.get(f.name), str(f.metadata.get(TYPE_STRING, ""))
+        limited = limit.startswith("char(") and new_field is not None and new_field.metadata.get(TYPE_STRING) != limit
+        if new_field is None or limited or not has_all_of(f.dataType, new_field.dataType):
             change = (
                 "was dropped"
-                if new_type is None
-                else f"has changed from {f.dataType.simpleString()} to {new_type.simpleString()}"
+                if new_field is None
+                else f"has changed from {limit if limited else f.dataType.simpleString()} to"
+                f" {new_field.metadata.get(TYPE_STRING, new_field.dataType.simpleString())}"
             )
             raise analysis_error(
                 SchemaMismatchError(
