@@ -283,17 +283,29 @@ def test_parsed_statistics_without_a_json_column() -> None:
     assert record_counts(log.snapshot().adds, query).to_pylist() == [7]
 
 
-@pytest.mark.parametrize("name", ["metaData", "protocol", "add"])
-def test_checkpoint_column_of_another_type_is_named(name: str) -> None:
+def _with_column(name: str, value: str | None) -> DeltaLog:
+    """A table whose only checkpoint has another column ``name``."""
     log = log_of([add("a")])
     write_checkpoint(log, log.snapshot(), KEEP_ALL)
     key = checkpoint_key(0)
     table = pq.read_table(pa.BufferReader(log.store.read(key)))
     column = table.column_names.index(name)
     sink = pa.BufferOutputStream()
-    pq.write_table(table.set_column(column, name, pa.array(["x"] * len(table))), sink)
+    pq.write_table(table.set_column(column, name, pa.array([value] * len(table))), sink)
     log.store.put(key, sink.getvalue())
+    log.store.delete([LAST_CHECKPOINT])
     _forget_commits(log, 0)
+    return log
+
+
+def test_checkpoint_column_of_type_null_has_no_actions() -> None:
+    log = _with_column("remove", None)
+    assert log.tombstones(log.snapshot()).num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["metaData", "protocol", "add"])
+def test_checkpoint_column_of_another_type_is_named(name: str) -> None:
+    log, key = _with_column(name, "x"), checkpoint_key(0)
     with pytest.raises(CorruptLogError, match=rf"its column '{name}' must be a struct, got string .*{key}"):
         log.snapshot()
 

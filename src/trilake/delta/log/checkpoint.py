@@ -348,6 +348,8 @@ def _read_actions(
     part: _ParquetPart, share: Share, query: Query, kind: str, only: frozenset[str] | None, selection: Selection | None
 ) -> Iterator[tuple[pa.Table, int]]:
     fields = part.file.schema_arrow.field(kind).type
+    if pa.types.is_null(fields):  # written from rows without such actions
+        return
     columns = [f"{kind}.{f.name}" for f in fields if f.name in (only or FILE_ACTIONS[kind].names)]
     if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(part.footer, fields):
         columns.append(f"{kind}.stats_parsed")
