@@ -284,6 +284,7 @@ class CorruptFileError(TrilakeError):
     """A data file is damaged, or its format is not the table's."""
 
     code = "CORRUPT_FILE"
+    default_help = "restore the file from a backup"
 
 
 class UnsupportedFileError(TrilakeError):

@@ -152,6 +152,8 @@ _GOOD = serialize(BitMap64([3, 5]))
         (_frame(_GOOD), {"sizeInBytes": -5}, "too small"),
         (_frame(_GOOD), {"offset": 2**31 - 1}, "ends before"),
         (_frame(_GOOD), {"offset": 2}, ".+"),
+        (_frame(_GOOD), {"offset": 0}, "offset must be at least 1, got 0"),
+        (_frame(_GOOD), {"offset": -1}, "offset must be at least 1, got -1"),
         (_frame(_GOOD[:8]), {"sizeInBytes": 8}, "magic"),
         (_frame(_GOOD[:4] + struct.pack("<Q", 2**63) + _GOOD[12:]), {}, "bucket"),
         (_frame(_GOOD[:4] + struct.pack("<Q", 2) + _GOOD[12:]), {}, ".+"),
@@ -172,8 +174,9 @@ def test_inconsistent_vector_is_an_error(content: bytes, change: dict[str, Any],
     vector = _stored(store, content, **change)
     tracemalloc.start()
     try:
-        with pytest.raises(DeletionVectorError, match=why):
+        with pytest.raises(DeletionVectorError, match=why) as e:
             vector.load(store)
+        assert e.value.context["file"].startswith(store.uri)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()

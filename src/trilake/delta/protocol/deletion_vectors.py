@@ -124,10 +124,10 @@ class DeletionVectorDescriptor:
             self.check_fits(bitmap, rows)
         return bitmap
 
-    def _place(self, store: Store) -> str | None:
+    def _place(self, store: Store) -> str:
         if self.storage_type == "u":
             return f"{store.uri}/{self.relative_path()}"
-        return self.path_or_inline_dv if self.storage_type == "p" else None
+        return self.path_or_inline_dv if self.storage_type == "p" else store.uri
 
     def check_fits(self, bitmap: BitMap64, rows: int, file: str | None = None) -> None:
         """Raise ``DeletionVectorError`` if the bitmap deletes a row beyond the ``rows`` rows of a data file."""
@@ -138,6 +138,13 @@ class DeletionVectorDescriptor:
 
     def stored(self, store: Store) -> BitMap64:
         """The compressed bitmap, even if it deletes billions of rows.  Raises the errors of :meth:`load`."""
+        try:
+            return self._stored(store)
+        except DeletionVectorError as e:
+            e.context.setdefault("file", store.uri)
+            raise
+
+    def _stored(self, store: Store) -> BitMap64:
         if self.storage_type == "i":
             return self._load_inline()
         if self.storage_type == "u":
@@ -168,9 +175,10 @@ class DeletionVectorDescriptor:
             check_key(key)
         except InvalidArgumentError as e:
             raise self._error(e.message, where) from e
-        start = self.offset or 0
         # The head of the file is its version; a vector without an offset starts right after it.
-        start = max(start, 1)
+        start = 1 if self.offset is None else self.offset
+        if start < 1:
+            raise self._error(f"offset must be at least 1, got {start}", where)
         if not self.size_in_bytes >= 4:
             raise self._error(f"size {self.size_in_bytes} is too small for a vector", where)
         try:

@@ -131,7 +131,6 @@ class Source(ABC):
     def _outside(self, start: int, length: int) -> CorruptFileError:
         return CorruptFileError(
             f"the file is damaged: a page is at bytes {start} to {start + length}, but the file has {self.size} bytes",
-            help="restore the file from a backup",
             file=self.file,
         )
 
