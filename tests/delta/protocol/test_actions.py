@@ -184,6 +184,7 @@ def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkey
         ),
         ({"protocol": {"minReaderVersion": "1"}}, "minReaderVersion must be an integer of 64 bits, got '1'"),
         (protocol(1, 1 << 31), "minWriterVersion must be from 0 to 2147483647, got 2147483648"),
+        ({"metaData": {}}, "the metaData action does not follow the protocol: id is missing"),
         ({"metaData": {**metadata()["metaData"], "createdTime": "now"}}, "createdTime must be an integer of 64 bits"),
         ({"metaData": {**metadata()["metaData"], "name": {}}}, "name must be a string, got {}"),
         ({"metaData": {**metadata()["metaData"], "format": [[]]}}, "format must be an object, got [[]]"),

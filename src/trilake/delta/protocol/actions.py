@@ -176,7 +176,7 @@ class Metadata:
         try:
             fmt = field_value(data, "format", dict) or {}
             metadata = Metadata(
-                id=str(data.get("id") or ""),
+                id=required_value(data, "id", str),
                 schema_string=_schema_string(data.get("schemaString")),
                 partition_columns=_names(data.get("partitionColumns")),
                 configuration={str(k): _setting(v) for k, v in _pairs(data, "configuration") if v is not None},
