@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 from tests.s3_server import S3Server
 from trilake import lance
@@ -19,6 +21,9 @@ from trilake.lance import LanceDataset
 from trilake.lance.scan import joined_reader
 from trilake.lance.scan.fragment_reader import ROW_METADATA
 from trilake.lance.scan.joined_reader import JoinedReader, together
+from trilake.lance.versions import deletions
+from trilake.lance.versions.bases import Bases
+from trilake.lance.versions.manifest import Fragment
 from trilake.storage import durable, open_store
 
 ROWS = pa.table(
@@ -103,6 +108,20 @@ def test_remote_fragments_are_joined(
     files = len(dataset.snapshot.readers) + sum(reader.has_deletions for reader in dataset.snapshot.readers)
     found = 9 if "nearest" in options else 0  # the other columns of the nearest rows
     assert len(s3.requests) - before <= files + found
+
+
+def test_deleted_rows_of_remote_fragments_are_read_together(
+    remote: LanceDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = sum(reader.has_deletions for reader in remote.snapshot.readers)
+    barrier, read = threading.Barrier(count), deletions.read
+
+    def meet(bases: Bases, fragment: Fragment, rows: int) -> BitMap:
+        barrier.wait(10)
+        return read(bases, fragment, rows)
+
+    monkeypatch.setattr(deletions, "read", meet)
+    assert remote.to_table(["a"]).num_rows == remote.count_rows()
 
 
 def test_a_limit_reads_no_more_remote_files_than_needed(remote: LanceDataset, s3: S3Server) -> None:

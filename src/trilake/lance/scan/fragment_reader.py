@@ -205,7 +205,7 @@ class FragmentReader:
         """Read the headers of the files with some columns, and the deleted rows."""
         for projection in projections:
             self._parts(projection)
-        _ = self.deleted
+        _ = self.deleted_set
 
     @cached_property
     def batch_offsets(self) -> Rows:

@@ -69,8 +69,9 @@ class JoinedReader(FragmentReader):
         return file
 
     def open(self, projections: Iterable[LanceSchema]) -> None:
-        super().open(projections)
-        self.store.at_once([partial(getattr, r, "deleted") for r in self._readers if r.has_deletions])
+        for projection in projections:
+            self._parts(projection)
+        self.store.at_once([partial(getattr, r, "deleted_set") for r in self._readers if r.has_deletions])
 
     @property
     def has_deletions(self) -> bool:

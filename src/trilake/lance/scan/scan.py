@@ -246,8 +246,8 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     batches, at = [], chunk.start
     stored = plan.view.stored(plan.columns)
     # One read of a remote file takes fewer requests, but row groups are batches.
-    together = plan.joined or not (chunk.reader.is_local or chunk.reader.has_row_groups)
-    read = chunk.reader.read_range if together else chunk.reader.read_batches
+    in_one = plan.joined or not (chunk.reader.is_local or chunk.reader.has_row_groups)
+    read = chunk.reader.read_range if in_one else chunk.reader.read_batches
     for batch in read(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
         mask = None if plan.include_deleted else chunk.reader.live_mask(at, at + rows)
