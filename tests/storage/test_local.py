@@ -199,6 +199,18 @@ def test_6_failure_before_the_rename_leaves_nothing(
     assert files(root) == []
 
 
+def test_6_file_with_too_long_a_name_does_not_exist(local_store: Store) -> None:
+    for key in ("x" * 300, f"p={'x' * 300}/f"):
+        for call in (local_store.read, local_store.head, local_store.open_input):
+            with pytest.raises(ObjectNotFoundError):
+                call(key)
+        local_store.delete([key])
+        assert list(local_store.list(f"{key}/")) == []
+        with pytest.raises(StorageError, match=r"File name too long.*shorter name") as caught:
+            local_store.put(key, b"x")
+        assert not isinstance(caught.value, ObjectNotFoundError)
+
+
 def fail_folder_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 

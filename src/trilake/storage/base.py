@@ -321,14 +321,15 @@ class AtomicWriter(io.RawIOBase):
         return cast("IO[bytes]", self)
 
 
-#: The errors of the operating system for a file that does not exist.
-MISSING = (FileNotFoundError, NotADirectoryError)
+def is_missing(error: OSError) -> bool:
+    """Whether the file does not exist, or cannot exist since its name is too long."""
+    return isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ENAMETOOLONG
 
 
 def storage_error(error: OSError, action: str, path: str, *, writing: bool = False) -> StorageError:
     """The typed error for an operating system error about ``path``."""
     code = error.errno
-    if isinstance(error, MISSING) and not writing:
+    if is_missing(error) and not writing:
         return ObjectNotFoundError("no such file", file=path)
     if code == errno.EISDIR and not writing:
         return ObjectNotFoundError("expected a file, got a folder", file=path)
@@ -339,6 +340,8 @@ def storage_error(error: OSError, action: str, path: str, *, writing: bool = Fal
         help = "free some space, then try again: nothing was changed"
     elif code == errno.EROFS:
         help = "the file system is mounted read-only"
+    elif code == errno.ENAMETOOLONG:
+        help = "choose a shorter name; partition by columns with short values"
     elif code == errno.EMFILE:
         help = "raise the limit of open files (ulimit -n)"
     elif isinstance(error, (NotADirectoryError, FileExistsError)):

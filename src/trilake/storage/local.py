@@ -31,13 +31,13 @@ import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from trilake.storage.base import (
-    MISSING,
     ObjectMeta,
     Store,
     WriteGroup,
     check_key,
     check_prefix,
     check_range,
+    is_missing,
     storage_error,
 )
 from trilake.storage.local_writer import (
@@ -182,9 +182,9 @@ class LocalStore(Store):
                     names.append(name + "/" if is_folder else name)
                     if is_folder and entry.is_symlink():
                         links.add(names[-1])
-        except MISSING:
-            return
         except OSError as e:
+            if is_missing(e):
+                return
             self._fail(e, "list", path)
         if len(names) > 1:
             names.sort(key=None if all(map(str.isascii, names)) else os.fsencode)
@@ -255,9 +255,9 @@ class LocalStore(Store):
                         opened.callback(os.close, fd)
                         at = folder
                     os.unlink(name, dir_fd=fd)
-                except MISSING:
-                    continue
                 except OSError as e:
+                    if is_missing(e):
+                        continue
                     raise storage_error(e, "delete", self._root + key, writing=True) from e
 
     def _open_folder(self, folder: str) -> int:
