@@ -108,6 +108,22 @@ def test_row_and_column_parsers_agree(commits: list[Commit]) -> None:
     assert list(parse_rare(commits).rare) == list(few.rare)
 
 
+def test_values_that_only_one_parser_reads_are_kept() -> None:
+    twice = b'{"add":{"path":"b","partitionValues":{"p":"1","p":"2"},"size":1}}\n'
+    commit = (0, "x", pa.py_buffer(lines([add("a")]) + b"\n" + twice + lines([add("c")])))
+    for batch in _both([commit]):
+        assert batch.add["path"].to_pylist() == ["a", "b", "c"]
+        assert batch.add["partitionValues"].to_pylist() == [[], [("p", "2")], []]
+
+
+@pytest.mark.parametrize("offset", ["one", 1 << 31, [1]])
+def test_invalid_offset_is_not_an_absent_one(offset: Any) -> None:
+    commit = (0, "x", pa.py_buffer(lines([add("a", deletionVector={"storageType": "u", "offset": offset})])))
+    for parse in (parser._parse_few, lambda names, contents: parser._parse_many(names, contents, query)):
+        with pytest.raises(CorruptLogError, match=r"deletionVector\.offset must be an integer of 32 bits"):
+            parse([commit[:2]], [bytes(commit[2])])
+
+
 def test_adds_and_removes_keep_log_order() -> None:
     commit = (0, "x", pa.py_buffer(lines([add("a"), {"remove": {"path": "a"}}, add("b"), {"remove": {"path": "c"}}])))
     for batch in _both([commit]):

@@ -565,7 +565,11 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.nda
         for name in {"path", "size", "partitionValues"} if kind == "add" else {"path"}:
             suspect |= there & null(pc.struct_field(column, name))
         if vectors and type_.get_field_index("deletionVector") >= 0:
-            suspect |= there & mentioned & null(pc.struct_field(column, [type_.get_field_index("deletionVector"), 0]))
+            vector = pc.struct_field(column, "deletionVector")
+            storage = pc.struct_field(vector, "storageType")
+            # Only an inline vector has no offset.
+            misplaced = null(pc.struct_field(vector, "offset")) & ~pc.equal(storage, "i").fill_null(False).to_numpy()
+            suspect |= there & mentioned & (null(storage) | misplaced)
     for name in RARE_ACTIONS:
         nothing &= null(pc.struct_field(parsed, name))
     return suspect | nothing
@@ -579,17 +583,17 @@ def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Quer
     if structs is None:
         version, name = names[int(owner[_first_broken(lines, query)])]
         raise _corrupt(version, name, "a line is not a JSON object")
-    odd = np.flatnonzero(_suspects(structs, lines, any(b'"deletionVector"' in t for t in contents))).tolist()
-    if odd:
-        _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
+    suspects = _suspects(structs, lines, any(b'"deletionVector"' in t for t in contents))
+    odd = np.flatnonzero(suspects)
+    others = _parse_few([names[int(owner[i])] for i in odd], [lines[int(i)].as_py().encode() for i in odd])
     tables = {}
     for kind, type_ in FILE_ACTIONS.items():
         column = pc.struct_field(structs, kind)
-        mask = pc.is_valid(column)
+        mask = pc.and_(pc.is_valid(column), pa.chunked_array([pa.array(~suspects)]))
         rows = column.filter(mask)
         arrays = [pc.struct_field(rows, f.name).cast(f.type) for f in type_]
         arrays += [versions.filter(mask), order.filter(mask)]
-        tables[kind] = pa.Table.from_arrays(arrays, schema=action_schema(kind))
+        tables[kind] = _merged(pa.Table.from_arrays(arrays, schema=action_schema(kind)), getattr(others, kind), odd)
     rare: list[tuple[int, int, str, Any]] = []
     for name in RARE_ACTIONS:
         column = pc.struct_field(structs, name).cast(pa.string())
@@ -598,6 +602,15 @@ def _parse_many(names: list[tuple[int, str]], contents: list[bytes], query: Quer
         rare += [(o, v, name, _loaded(content, name, v, names[int(owner[o])][1])) for o, v, content in rows]
     rare.sort(key=lambda r: r[0])
     return ActionBatch(**tables, rare=tuple((v, n, d) for _, v, n, d in rare))
+
+
+def _merged(actions: pa.Table, others: pa.Table, lines: npt.NDArray[np.signedinteger]) -> pa.Table:
+    """Insert the actions that the other parser found in ``lines``."""
+    if not others.num_rows:
+        return actions
+    order = int64_array(lines[others["order"].to_numpy() - 1])
+    table = pa.concat_tables([actions, others.set_column(others.column_names.index("order"), "order", order)])
+    return table.take(pc.sort_indices(table["order"]))
 
 
 def _loaded(content: str, kind: str, version: int, name: str) -> Any:
