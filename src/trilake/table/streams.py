@@ -27,9 +27,8 @@ class StreamDataLossError(StreamError, VersionNotFoundError):
 
     code = "STREAM_DATA_LOSS"
     default_help = (
-        "rows were missed; restart with a new checkpoint, or set failOnDataLoss=false to continue with the remaining"
-        " rows, and keep the log and removed files longer (delta.logRetentionDuration,"
-        " delta.deletedFileRetentionDuration)"
+        "rows were missed: start with a new checkpoint, or set failOnDataLoss=false to continue with the versions that"
+        " are left; keep old versions longer than the stream needs to read them"
     )
 
 

@@ -82,7 +82,7 @@ def required_value(data: Mapping[str, Any], name: str, type_: type[_V]) -> _V:
     return value
 
 
-#: The fields of actions that form the state besides files: name, type and whether it is required.
+#: The fields of actions whose newest values are part of the state: name, type and whether it is required.
 _ENTRIES: dict[str, list[tuple[str, type, bool]]] = {
     "txn": [("appId", str, True), ("version", int, True), ("lastUpdated", int, False)],
     "domainMetadata": [("domain", str, True), ("configuration", str, False), ("removed", bool, False)],

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from trilake.table.streams import StreamError
 
+#: What to do if a stream has missed commits or files.
+DATA_LOSS_HELP = (
+    "rows were missed; restart with a new checkpoint, or set failOnDataLoss=false to continue with the remaining rows,"
+    " and keep the log and removed files longer (delta.logRetentionDuration, delta.deletedFileRetentionDuration)"
+)
+
 
 class StreamOffsetError(StreamError):
     """A checkpoint holds an invalid offset, or one of another table."""

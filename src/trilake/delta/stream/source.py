@@ -30,7 +30,7 @@ from trilake.delta.protocol.table_features import in_commit_timestamp
 from trilake.delta.protocol.table_features.in_commit_timestamp import in_commit_timestamps_from
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, version_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
-from trilake.delta.stream.errors import StreamOffsetError, StreamSchemaChangedError
+from trilake.delta.stream.errors import DATA_LOSS_HELP, StreamOffsetError, StreamSchemaChangedError
 from trilake.delta.stream.offset import BASE_INDEX, Limit, Start, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
@@ -365,6 +365,7 @@ class DeltaStream:
     def _lost(self, version: int, what: str) -> None:
         error = StreamDataLossError(
             f"the stream must continue at version {version}, which is no longer in the log: {what}",
+            help=DATA_LOSS_HELP,
             file=self.uri,
             version=version,
             condition="DELTA_MISSING_FILES_UNEXPECTED_VERSION",

@@ -303,8 +303,8 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         return
     tested_rows = pa.concat_tables([table for table, _ in tests])
     # A call for each column and part costs as much as some thousand rows.
-    together = len(mask) if hits * _FEW < len(mask) else _rows_together(plan, reader, plan.tested, plan.rest)
-    for part in _cut(reader, [(chunk.start, chunk.stop)], together):
+    rows = len(mask) if hits * _FEW < len(mask) else _rows_together(plan, reader, plan.tested, plan.rest)
+    for part in _cut(reader, [(chunk.start, chunk.stop)], rows):
         low, high = part.start - chunk.start, part.stop - chunk.start
         if mask[low:high].any():
             yield _matching(plan, part, tested_rows.slice(low, high - low), mask[low:high])

@@ -27,12 +27,6 @@ from trilake.lance.versions.versions import Listing, list_versions
 from trilake.storage.base import Store
 from trilake.table.streams import StreamDataLossError, StreamError
 
-#: What to do if versions that a stream has not read were cleaned up.
-_GAP_HELP = (
-    "rows were missed: start with a new checkpoint, or set failOnDataLoss=false to continue with the versions that"
-    " are left; keep old versions longer than the stream needs to read them"
-)
-
 
 @dataclass(frozen=True)
 class LanceStreamOptions:
@@ -187,7 +181,6 @@ class LanceStream:
         if version not in listing.versions:
             error = StreamDataLossError(
                 f"the stream must continue with version {version}, which was cleaned up",
-                help=_GAP_HELP,
                 file=self.store.uri,
                 version=version,
             )
@@ -229,7 +222,6 @@ class LanceStream:
                 return ()
             raise StreamDataLossError(
                 f"the changes of version {manifest.version} are unknown without the version before it",
-                help=_GAP_HELP,
                 file=self.store.uri,
                 version=manifest.version,
             )

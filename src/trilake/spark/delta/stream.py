@@ -19,6 +19,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.changes import ChangeFeedTask, read_change_task
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan
+from trilake.delta.stream.errors import DATA_LOSS_HELP
 from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
@@ -107,9 +108,8 @@ class DeltaStreamReader(StreamReader):
 
     def _missing(self, error: MissingFileError) -> None:
         if self.options.fail_on_data_loss:
-            raise StreamDataLossError(
-                f"a file was deleted before the stream read it: {error.message}", **error.context
-            ) from error
+            message = f"a file was deleted before the stream read it: {error.message}"
+            raise StreamDataLossError(message, help=DATA_LOSS_HELP, **error.context) from error
         _log.warning("the stream skips rows of a missing file, as failOnDataLoss is false: %s", error)
 
 
