@@ -268,7 +268,7 @@ def _metadata(file: V2File, schema: pa.Schema) -> LanceFileMetadata:
     container = file.container
     columns = []
     for number in range(len(container.column_places)):
-        pages = [LancePageMetadata(_buffers(p.buffers), str(p.encoding)) for p in container.column(number)[0]]
+        pages = [LancePageMetadata(_buffers(p.buffers), str(p.encoding)) for p in container.column(number).pages]
         columns.append(LanceColumnMetadata([], pages))
     globals_ = _buffers(container.global_places)
     data = [b.size for c in columns for page in c.pages for b in page.buffers]

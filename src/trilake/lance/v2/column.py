@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -15,15 +15,18 @@ from trilake.lance.file import types
 from trilake.lance.file.sources import Int64s, Job, Pieces, together
 from trilake.lance.proto import encodings21_pb2, encodings23_pb2
 from trilake.lance.v2.codecs import MAX_UNBACKED, flat_block
-from trilake.lance.v2.container import Page
+from trilake.lance.v2.container import ColumnPages, Page
 from trilake.lance.v2.fullzip import FullZipPage
-from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows, Uint16s, ranges, repeated, split
+from trilake.lance.v2.layers import ITEMS, Layers, Part, ReadablePage, Rows, Uint16s, ranges, repeated, split
 from trilake.lance.v2.miniblock import MiniBlockPages, joinable
 from trilake.lance.v2.nesting import Leaf, merge
 from trilake.lance.v2.planar import SparsePage, level_layout
 from trilake.lance.v2.values import Bytes, DamagedPage, Flat, Indexed, Nothing, UnsupportedPage, Values, Variable, fixed
 from trilake.lance.v2.values import Rows as PackedRows
 
+#: Columns of at most this many bytes and rows are read together, up to ``_MOST`` bytes.
+_SMALL = 1 << 16
+_MOST = 1 << 22
 #: Maximum bytes of repeated constants in one read.
 _MAX_BYTES = 1 << 31
 
@@ -140,7 +143,7 @@ class Column:
 
     def __init__(self, stored: pa.DataType, pages: Sequence[Page]) -> None:
         self._stored = stored
-        self._runs = _runs([_with_levels(page, stored) for page in pages])
+        self._runs = _runs(_with_levels(pages, stored))
         self._firsts = np.array([run[0].first for run in self._runs], np.int64)
         self._count = pages[-1].first + pages[-1].length if pages else 0
         self._open: dict[int, ReadablePage] = {}
@@ -166,12 +169,80 @@ class Column:
         return opened
 
 
-def _with_levels(page: Page, arrow: pa.DataType) -> Page:
-    """Describe a page of 2.3 as one of 2.1, if it has levels."""
-    if not isinstance(page.encoding, encodings23_pb2.PlanarLayout):
-        return page
-    layout = level_layout(page.encoding, arrow)
-    return page if layout is None else replace(page, encoding=layout)
+class AlikeColumns:
+    """Columns of equal layout and length, read like one column with the rows of each after those of the one before."""
+
+    def __init__(self, stored: pa.DataType, columns: Sequence[ColumnPages]) -> None:
+        self._count, self._length = len(columns), columns[0].end
+        self._column = Column(
+            stored, [replace(p, first=p.first + i * c.end) for i, c in enumerate(columns) for p in c.pages]
+        )
+
+    def read(self, rows: Rows, items: int) -> Job[list[Leaf]]:
+        """Read the same rows of each column, see :meth:`Column.read`."""
+        rows = rows if items == 1 else repeated(rows, items)
+        number, everything = len(rows), range(self._count * self._length)
+        if number < self._length:
+            rows = np.asarray(rows, np.int64)
+            rows = (np.arange(self._count)[:, np.newaxis] * self._length + rows).reshape(-1)
+        leaf = yield from self._column.read(rows if number < self._length else everything, 1)
+        parts = [slice(i * number, (i + 1) * number) for i in range(self._count)]
+        levels = leaf.definition
+        return [leaf._replace(array=leaf.array[p], definition=None if levels is None else levels[p]) for p in parts]
+
+
+def group_alike(columns: Sequence[tuple[pa.DataType, int, ColumnPages]], rows: int) -> list[list[int]]:
+    """Group the columns that :class:`AlikeColumns` can read: small ones of equal type, layout and entries per row.
+
+    ``columns`` are the stored type, the entries per row and the pages of each; a group is a list of their indexes.
+    """
+    groups: list[list[int]] = []
+    last: dict[Hashable, tuple[list[int], int]] = {}
+    keys: dict[tuple[int, pa.DataType], bytes] = {}
+    for i, (stored, items, column) in enumerate(columns):
+        is_small = column.size <= _SMALL and column.end == rows * items <= _SMALL
+        key = _common_key(column, stored, keys) if is_small else b""
+        group, size = last.get((key, stored, items), ([], 0))
+        if not key or not group or size + column.size > _MOST:
+            group, size = [], 0
+            groups.append(group)
+        group.append(i)
+        last[key, stored, items] = group, size + column.size
+    return groups
+
+
+def _common_key(column: ColumnPages, stored: pa.DataType, keys: dict[tuple[int, pa.DataType], bytes]) -> bytes:
+    """The layout of all pages of a column without lists; empty if they differ, or cannot be read with other columns."""
+    if pt.is_nested(stored) or pt.is_dictionary(stored):
+        return b""
+    found = set()
+    for page in column.pages:
+        kind = id(page.encoding), stored
+        if kind not in keys:
+            keys[kind] = _key_without_lists(page, stored)
+        found.add(keys[kind])
+    return found.pop() if len(found) == 1 else b""
+
+
+def _key_without_lists(page: Page, stored: pa.DataType) -> bytes:
+    try:
+        (leveled,) = _with_levels([page], stored)
+    except DamagedPage:  # reading the column alone says so
+        return b""
+    key = _layout_key(leveled)
+    return key if key and ITEMS.issuperset(leveled.encoding.mini_block_layout.layers) else b""
+
+
+def _with_levels(pages: Sequence[Page], arrow: pa.DataType) -> Sequence[Page]:
+    """Describe pages of 2.3 as those of 2.1, if they have levels."""
+    if not any(isinstance(page.encoding, encodings23_pb2.PlanarLayout) for page in pages):
+        return pages
+    layouts = {id(page.encoding): page.encoding for page in pages}
+    leveled = {
+        key: level_layout(layout, arrow) if isinstance(layout, encodings23_pb2.PlanarLayout) else None
+        for key, layout in layouts.items()
+    }
+    return [page if (new := leveled[id(page.encoding)]) is None else replace(page, encoding=new) for page in pages]
 
 
 def _runs(pages: Sequence[Page]) -> list[Sequence[Page]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -44,6 +44,14 @@ class Page:
     length: int
     encoding: Any
     buffers: Sequence[tuple[int, int]]
+
+
+class ColumnPages(NamedTuple):
+    """The pages of a column, the number after its last row, and the bytes of its buffers."""
+
+    pages: list[Page]
+    end: int
+    size: int
 
 
 @lru_cache(maxsize=256)
@@ -92,7 +100,7 @@ class Container:
         descriptor = self._parse(file2_pb2.FileDescriptor, *self.global_places[0])
         self.schema: file2_pb2.Schema = descriptor.schema
         self.length: int | None = descriptor.length or None
-        self._pages: dict[int, tuple[list[Page], int]] = {}
+        self._pages: dict[int, ColumnPages] = {}
 
     def global_buffer(self, number: int) -> pa.Buffer:
         """Return the bytes of a global buffer.  Raises ``CorruptFileError`` if the file does not have it."""
@@ -100,22 +108,22 @@ class Container:
             raise self.fail(f"the file has {len(self.global_places)} global buffers, none with number {number}")
         return self.source.read(*self.global_places[number])
 
-    def column(self, number: int) -> tuple[list[Page], int]:
-        """Return the pages of a column, and its number of rows."""
+    def column(self, number: int) -> ColumnPages:
+        """Return the pages of a column."""
         cached = self._pages.get(number)
         if cached is None:
             cached = self._pages[number] = self.pages(number)
         return cached
 
-    def pages(self, number: int, first: int = 0, start: int = 0) -> tuple[list[Page], int]:
-        """Parse the pages of a column, whose rows are counted from ``first`` on, and the number after the last row.
+    def pages(self, number: int, first: int = 0, start: int = 0) -> ColumnPages:
+        """Parse the pages of a column, whose rows are counted from ``first`` on.
 
         ``start`` is the position of the file in the source of its pages.
         """
         if not 0 <= number < len(self.column_places):
             raise self.fail(f"the file has {len(self.column_places)} columns, none with number {number}")
         message = self._parse(file2_pb2.ColumnMetadata, *self.column_places[number])
-        pages = []
+        pages, total = [], 0
         for page in message.pages:
             positions, sizes = list(page.buffer_offsets), list(page.buffer_sizes)
             if len(positions) != len(sizes):
@@ -128,7 +136,8 @@ class Container:
             buffers = list(zip([at + start for at in positions] if start else positions, sizes, strict=True))
             pages.append(Page(first, page.length, self._encoding(page.encoding, number), buffers))
             first += page.length
-        return pages, first
+            total += sum(sizes)
+        return ColumnPages(pages, first, total)
 
     def fail(self, message: str, *, help: str | None = None, **context: Any) -> CorruptFileError:
         return CorruptFileError(message, help=help, file=self.source.file, **context)
@@ -177,24 +186,25 @@ class JoinedColumns:
         self.source = source
         self.length: int | None = sum(rows)
         self._parts = list(zip(parts, starts, rows, strict=True))
-        self._pages: dict[int, tuple[list[Page], int]] = {}
+        self._pages: dict[int, ColumnPages] = {}
 
-    def column(self, number: int) -> tuple[list[Page], int]:
-        """Return the pages of a column, and its number of rows; see :meth:`Container.column`."""
+    def column(self, number: int) -> ColumnPages:
+        """Return the pages of a column; see :meth:`Container.column`."""
         cached = self._pages.get(number)
         if cached is not None:
             return cached
         pages: list[Page] = []
-        first, widths = 0, set()
+        first, size, widths = 0, 0, set()
         for part, start, rows in self._parts:
-            own, end = part.pages(number, first, start)
-            pages += own
-            widths.add((end - first) / rows)
-            first = end
+            own = part.pages(number, first, start)
+            pages += own.pages
+            size += own.size
+            widths.add((own.end - first) / rows)
+            first = own.end
         if len(widths) > 1:  # the rows of one file would be read as those of another
             raise self.fail("the columns of a file have different numbers of rows", column=number)
-        self._pages[number] = pages, first
-        return pages, first
+        self._pages[number] = joined = ColumnPages(pages, first, size)
+        return joined
 
     def fail(self, message: str, **context: Any) -> CorruptFileError:
         return CorruptFileError(message, file=self.source.file, **context)

@@ -6,8 +6,10 @@ the chunks that contain the rows, for all columns together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +20,11 @@ from trilake.lance.file.interfaces import DataFileReader
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.sources import Job, MappedSource, open_source, together
 from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2, fixed_width
-from trilake.lance.v2.column import Column
+from trilake.lance.v2.column import AlikeColumns, Column, group_alike
 from trilake.lance.v2.container import MAX_ROWS, Container, JoinedColumns, Page
 from trilake.lance.v2.decode_v20 import read_array
 from trilake.lance.v2.layers import Rows
-from trilake.lance.v2.nesting import Node, assemble, tree
+from trilake.lance.v2.nesting import Leaf, Node, assemble, tree
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
@@ -51,7 +53,9 @@ class V2File(DataFileReader):
         self.schema = LanceSchema(tuple(node.field for node in nodes), schema.metadata)
         rows = self._count(nodes)
         self.batch_offsets = np.array([0, rows][: 1 + bool(rows)], np.int64)
+        #: Columns by number and type, and those that are read together.
         self._opened: dict[tuple[int, pa.DataType], Column] = {}
+        self._opened_alike: dict[tuple[int, ...], AlikeColumns] = {}
         self._last: _Projection | None = None
 
     @classmethod
@@ -111,14 +115,14 @@ class V2File(DataFileReader):
         """The number of rows that the file states, else that of its first column."""
         rows = self._stored.length
         if rows is None and nodes:
-            rows = self._stored.column(nodes[0].leaves[0].column or 0)[1]
+            rows = self._stored.column(nodes[0].leaves[0].column or 0).end
         if (rows or 0) > MAX_ROWS:
             raise self.container.fail(f"the file claims {rows} rows")
         return rows or 0
 
     def column_bytes(self, number: int) -> int:
         """Bytes of a column's pages."""
-        return sum(size for page in self._stored.column(number)[0] for _, size in page.buffers)
+        return self._stored.column(number).size
 
     def stored_bytes(self, columns: LanceSchema) -> int:
         if columns.has_blobs:  # their bytes may be read as well
@@ -142,8 +146,15 @@ class V2File(DataFileReader):
         nodes = [node for node in trees if node is not None]
         arrow = pa.schema([node.arrow for node in nodes], dict(columns.metadata) or None)
         has_extensions = LanceSchema(tuple(node.field for node in nodes)).has_extensions
-        self._last = projection = _Projection(columns, nodes, arrow, has_extensions)
+        groups = [] if self.version == (2, 0) else self._groups(nodes)
+        self._last = projection = _Projection(columns, nodes, groups, arrow, has_extensions)
         return projection
+
+    def _groups(self, nodes: Sequence[Node]) -> list[list[_Leaf]]:
+        """The leaves of some fields, those of equal layout together."""
+        leaves = [_Leaf(node, leaf, node.items[leaf.column or 0]) for node in nodes for leaf in node.leaves]
+        columns = [(each.leaf.stored, each.items, self._stored.column(each.leaf.column or 0)) for each in leaves]
+        return [[leaves[i] for i in group] for group in group_alike(columns, self.num_rows)]
 
     def _take(self, rows: Rows, columns: LanceSchema | None) -> pa.RecordBatch:
         projection = self._project(columns)
@@ -152,48 +163,93 @@ class V2File(DataFileReader):
             return no_columns(count)
         if not count:
             return pa.RecordBatch.from_pylist([], projection.arrow)
-        arrays = self._source.run(together([self._field(node, rows) for node in projection.nodes]))
+        arrays = self._source.run(self._arrays(projection, rows))
         batch = pa.RecordBatch.from_arrays(arrays, schema=projection.arrow)
         return extensions.restore_batch(batch) if projection.has_extensions else batch
 
-    def _field(self, node: Node, rows: Rows) -> Job[pa.Array]:
-        """Read a field; errors name it."""
+    def _arrays(self, projection: _Projection, rows: Rows) -> Job[list[pa.Array]]:
+        if self.version == (2, 0):
+            return (yield from together([self._array_v20(node, rows) for node in projection.nodes]))
+        groups = projection.groups
+        read = yield from together([self._leaves(group, rows) for group in groups])
+        parts = {
+            one.leaf.column: leaf
+            for group, leaves in zip(groups, read, strict=True)
+            for one, leaf in zip(group, leaves, strict=True)
+        }
+        arrays = []
+        for node in projection.nodes:
+            with self._naming(node):
+                arrays.append(assemble(node, [parts[leaf.column] for leaf in node.leaves], len(rows)))
+        return arrays
+
+    def _array_v20(self, node: Node, rows: Rows) -> Job[pa.Array]:
+        with self._naming(node):
+            return (yield from read_array(node, rows, self._pages))
+
+    def _leaves(self, group: Sequence[_Leaf], rows: Rows) -> Job[list[Leaf]]:
+        if len(group) > 1:
+            try:
+                return (yield from self._columns(group).read(rows, group[0].items))
+            except (DamagedPage, OverflowError):  # reading each alone finds the damaged one
+                pass
+        return (yield from together([self._leaf(one, rows) for one in group]))
+
+    def _leaf(self, one: _Leaf, rows: Rows) -> Job[Leaf]:
+        with self._naming(one.node):
+            return (yield from self._column(one).read(rows, one.items))
+
+    @contextmanager
+    def _naming(self, node: Node) -> Iterator[None]:
+        """Name the field in the errors of its pages."""
         try:
-            if self.version == (2, 0):
-                return (yield from read_array(node, rows, self._pages))
-            items = [node.items[leaf.column or 0] for leaf in node.leaves]
-            jobs = [self._column(leaf, n).read(rows, n) for leaf, n in zip(node.leaves, items, strict=True)]
-            results = [(yield from jobs[0])] if len(jobs) == 1 else (yield from together(jobs))
-            return assemble(node, results, len(rows))
+            yield
         except DamagedPage as e:
             raise self._fail(e, node) from e
         except OverflowError as e:
             raise self._fail(DamagedPage(f"a number in the description of a page is too large: {e}"), node) from e
 
-    def _column(self, leaf: Node, items: int) -> Column:
-        number = leaf.column or 0
-        column = self._opened.get((number, leaf.stored))
+    def _columns(self, group: Sequence[_Leaf]) -> AlikeColumns:
+        numbers = tuple(one.leaf.column or 0 for one in group)
+        columns = self._opened_alike.get(numbers)
+        if columns is None:
+            columns = AlikeColumns(group[0].leaf.stored, [self._stored.column(number) for number in numbers])
+            self._opened_alike[numbers] = columns
+        return columns
+
+    def _column(self, one: _Leaf) -> Column:
+        number, stored = one.leaf.column or 0, one.leaf.stored
+        column = self._opened.get((number, stored))
         if column is None:
-            pages, count = self._stored.column(number)
-            if isinstance(self._stored, JoinedColumns) and count != self.num_rows * items:
-                raise self._stored.fail(f"a column has {count} values, not {self.num_rows * items}", column=number)
-            column = self._opened[number, leaf.stored] = Column(leaf.stored, pages)
+            pages, count, _ = self._stored.column(number)
+            if isinstance(self._stored, JoinedColumns) and count != (values := self.num_rows * one.items):
+                raise self._stored.fail(f"a column has {count} values, not {values}", column=number)
+            column = self._opened[number, stored] = Column(stored, pages)
         return column
 
     def _pages(self, number: int) -> Sequence[Page]:
-        return self._stored.column(number)[0]
+        return self._stored.column(number).pages
 
     def _fail(self, error: DamagedPage, node: Node) -> TrilakeError:
         kind = UnsupportedProtocolError if isinstance(error, UnsupportedPage) else CorruptFileError
         return kind(str(error), file=self.file, column=node.field.name)
 
 
+class _Leaf(NamedTuple):
+    """A leaf of the field ``node``, with ``items`` entries per row."""
+
+    node: Node
+    leaf: Node
+    items: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Projection:
-    """Requested columns, resolved to nodes and an Arrow schema."""
+    """Requested columns, resolved to nodes and an Arrow schema; ``groups`` are the leaves that are read together."""
 
     columns: LanceSchema
     nodes: list[Node]
+    groups: list[list[_Leaf]]
     arrow: pa.Schema
     has_extensions: bool
 

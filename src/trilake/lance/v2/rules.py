@@ -37,7 +37,7 @@ def violations(container: Container) -> Iterator[Violation]:
             yield Violation(f"global buffer {number} begins at byte {position}, not at a multiple of {ALIGN}")
     for column in range(len(container.column_places)):
         try:
-            pages, _ = container.column(column)
+            pages = container.column(column).pages
         except TrilakeError as e:
             yield Violation(e.message, column)
             continue
