@@ -210,17 +210,18 @@ class Target:
         """Match the columns of a batch to the user-visible columns by name, and cast them."""
         schema = self.view.schema.storage_schema
         arrays = []
-        names = batch.schema.names
-        extra = [n for n in names if n not in schema.names]
-        missing = [n for n in schema.names if n not in names]
-        if extra or missing or len(set(names)) < len(names):
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        stored = dict.fromkeys(schema.names)
+        extra = [n for n in columns if n not in stored]
+        missing = [n for n in stored if n not in columns]
+        if extra or missing or len(columns) < batch.num_columns:
             what = [f"column {n} is missing" for n in missing] + [f"column {n} is not in the dataset" for n in extra]
             raise RowsDoNotFitError(
                 f"the rows do not match the dataset: {'; '.join(what) or 'two columns have the same name'}",
                 help="select and rename columns to match the dataset",
             )
         for one, field in zip(schema, self.view.schema.fields, strict=True):
-            array = storage_array(stored_array(field, batch.column(names.index(one.name))))
+            array = storage_array(stored_array(field, columns[one.name]))
             problem = f"cannot cast {array.type} to {one.type}"
             arrays.append(fitted(array, one, problem, "cast the column", fill=self._fill))
         return pa.RecordBatch.from_arrays(arrays, schema=_open(schema))

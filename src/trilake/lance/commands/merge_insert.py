@@ -192,7 +192,7 @@ def _rewrites_columns(snapshot: Snapshot, plan: MergeInsert, rows: pa.Table, par
         "the source has all columns of the dataset": rows.num_columns == len(snapshot.schema.names),
         "the source has no columns except the keys": rows.num_columns == len(plan.on),
         "the source lacks fields of structs": bool(partial),
-        "the source has blobs": any(f.is_blob for f in schema.fields if f.name in rows.schema.names),
+        "the source has blobs": any(f.is_blob for f in schema.fields if rows.schema.get_field_index(f.name) >= 0),
         f"the dataset has a column {ROW_ADDRESS!r}": not is_id(snapshot, ROW_ADDRESS),
     }
     problem = next((text for text, found in problems.items() if found), None)
@@ -242,7 +242,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.
             f"the source has columns {', '.join(source_names)}, but the dataset has {', '.join(names)}",
             help=f"the source must have columns of the dataset, including the keys ({', '.join(on)})",
         )
-    fields = [f for f in snapshot.schema if f.name in source_names]
+    fields = [f for f in snapshot.schema if source.schema.get_field_index(f.name) >= 0]
     fill = not snapshot.manifest.storage_version.is_legacy
     for f in fields:
         check_fields(source.schema.field(f.name).type, f, fill=fill)
@@ -279,7 +279,8 @@ def _widened(
     partial: Mapping[str, pa.DataType] = {},
 ) -> pa.Table:
     """Add the missing columns, and fields of ``partial`` structs, from the rows ``replaced`` or null."""
-    absent = [f for f in snapshot.schema if f.name not in rows.schema.names or f.name in partial]
+    given_names = set(rows.schema.names)
+    absent = [f for f in snapshot.schema if f.name not in given_names or f.name in partial]
     if not absent:
         return rows
     if replaced is None:

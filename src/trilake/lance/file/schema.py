@@ -157,6 +157,25 @@ class Field:
         for child in self.children:
             yield from child.walk()
 
+    def to_proto(self, place: DictionaryLocation | None = None) -> format_pb2.Field:
+        """Serialize the field without its children; ``place`` is the position of its dictionary in the file."""
+        message = format_pb2.Field(
+            name=self.name,
+            id=self.id,
+            parent_id=self.parent_id,
+            logical_type=self.logical_type,
+            nullable=self.nullable,
+            encoding=self.encoding.name,
+            extension_name=self.metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace"),
+            unenforced_primary_key=self.is_key,
+            unenforced_primary_key_position=self.primary_key[1],
+        )
+        for key, value in self.metadata.items():
+            message.metadata[key.decode("utf-8", "replace")] = value
+        if place is not None:
+            message.dictionary.offset, message.dictionary.length = place
+        return message
+
     def swapped(self, by_id: Mapping[int, Field]) -> Field:
         """Replace the fields with these ids, at any depth."""
         new = by_id.get(self.id, self)
@@ -271,7 +290,7 @@ class LanceSchema:
     def to_proto(self, dictionaries: Mapping[int, DictionaryLocation] | None = None) -> list[format_pb2.Field]:
         """Serialize all fields, depth first; ``dictionaries`` are the positions of values in the file."""
         places = dictionaries or {}
-        return [_to_proto(each, places.get(each.id)) for each in self.walk()]
+        return [each.to_proto(places.get(each.id)) for each in self.walk()]
 
     def metadata_to_proto(self) -> dict[str, bytes]:
         return {key.decode("utf-8", "replace"): value for key, value in self.metadata.items()}
@@ -619,25 +638,6 @@ def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, .
         dictionary,
         (message.unenforced_primary_key, message.unenforced_primary_key_position),
     )
-
-
-def _to_proto(each: Field, place: DictionaryLocation | None) -> format_pb2.Field:
-    message = format_pb2.Field(
-        name=each.name,
-        id=each.id,
-        parent_id=each.parent_id,
-        logical_type=each.logical_type,
-        nullable=each.nullable,
-        encoding=each.encoding.name,
-        extension_name=each.metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace"),
-        unenforced_primary_key=each.is_key,
-        unenforced_primary_key_position=each.primary_key[1],
-    )
-    for key, value in each.metadata.items():
-        message.metadata[key.decode("utf-8", "replace")] = value
-    if place is not None:
-        message.dictionary.offset, message.dictionary.length = place
-    return message
 
 
 def _check_names(fields: Iterable[Field]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,20 +36,6 @@ class Items:
     count: int
 
 
-@dataclass(frozen=True)
-class _Header:
-    """The level count and buffer sizes at the head of each chunk, as 16-bit words."""
-
-    words: list[Any] = field(default_factory=list)
-
-    def add(self, values: Any, *, wide: bool = False) -> None:
-        if values.max(initial=0) > (0xFFFFFFFF if wide else 0xFFFF):
-            raise ChunkTooLargeError
-        self.words.append(values & 0xFFFF)
-        if wide:
-            self.words.append(values >> 16)
-
-
 def mini_block(leaf: Leaf, chunks: e.Chunks, *, large: bool, items: Items | None = None) -> Page:
     """Lay out a mini-block page, with a dictionary of ``items``.  Raises ``ChunkTooLargeError``.
 
@@ -67,18 +53,13 @@ def mini_block(leaf: Leaf, chunks: e.Chunks, *, large: bool, items: Items | None
         # Entries without a value go to the next chunk, those at the end to the last.
         bounds = np.empty(len(chunks.bounds), np.int64)
         level_bounds(leaf.definition, leaf.visible, chunks.bounds, bounds)
-    counts = np.diff(bounds)
-    header, streams = _Header(), []
-    header.add(counts if leaf.repetition is not None or leaf.definition is not None else np.zeros_like(counts))
+    streams = []
     for levels, encoding in ((leaf.repetition, layout.rep_compression), (leaf.definition, layout.def_compression)):
         if levels is not None:
             compressed, stream = level_blocks(levels, bounds, runs=large)
             encoding.CopyFrom(compressed)
-            header.add(stream.sizes)
             streams.append(stream)
-    for stream in chunks.streams:
-        header.add(stream.sizes, wide=large)
-    words, data = _join(header, [*streams, *chunks.streams], chunks.bounds, large)
+    words, data = _join(streams, bounds, chunks, large)
     buffers: list[Any] = [words, data]
     if items is not None:
         layout.dictionary.CopyFrom(items.encoding)
@@ -86,35 +67,78 @@ def mini_block(leaf: Leaf, chunks: e.Chunks, *, large: bool, items: Items | None
         buffers.append(items.data)
     if leaf.repetition is not None:
         layout.repetition_index_depth = 1
-        index = np.zeros((len(counts), 2), np.uint64)
+        index = np.zeros((len(bounds) - 1, 2), np.uint64)
         index_rows(leaf.repetition, leaf.lists, bounds, index)
         buffers.append(index)
     return Page(pb.PageLayout(mini_block_layout=layout), tuple(buffers), leaf.rows, leaf.length)
 
 
-def _join(header: _Header, streams: list[e.Stream], bounds: Any, large: bool) -> tuple[Any, Any]:
+def _join(levels: list[e.Stream], bounds: Any, chunks: e.Chunks, wide: bool) -> tuple[Any, Any]:
+    """Return the table of chunks and their data: headers, levels between ``bounds``, and values."""
+    streams = [*levels, *chunks.streams]
     count = len(bounds) - 1
-    places = []
-    end = np.full(count, 2 * len(header.words), np.int64)
-    for stream in streams:
-        end = (end + 7) & ~7
-        places.append(end)
-        end = end + stream.sizes
-    sizes = (end + 7) & ~7
-    starts = np.zeros(count + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
-    if sizes.max(initial=0) > (1 << 31 if large else 1 << 15):
+    starts = np.array([stream.starts for stream in streams], np.int64)
+    begins, places = np.empty(count + 1, np.int64), np.empty((len(streams), count), np.int64)
+    words = np.empty(count, np.uint32 if wide else np.uint16)
+    if not place_streams(starts, len(levels), chunks.bounds, bounds, wide, begins, places, words):
         raise ChunkTooLargeError
-    data = np.zeros(starts[-1], np.uint8)
-    halves = data.view(np.uint16)
-    for i, values in enumerate(header.words):
-        halves[starts[:-1] // 2 + i] = values
+    data = np.zeros(begins[-1], np.uint8)
+    write_headers(starts, len(levels), bounds, wide, begins, data.view(np.uint16))
+    numbers = np.arange(count)
     for place, stream in zip(places, streams, strict=True):
-        e.copy_strings(stream.starts, stream.data, np.arange(count), starts[:-1] + place, data)
-    exponents = np.zeros(count, np.int64)  # the last chunk has the remainder
-    exponents[:-1] = np.log2(np.diff(bounds)[:-1])
-    words = (sizes // 8 - 1) << 4 | exponents
-    return words.astype(np.uint32 if large else np.uint16), data
+        e.copy_strings(stream.starts, stream.data, numbers, place, data)
+    return words, data
+
+
+@jit
+def place_streams(
+    starts: Any, levels: int, values: Any, bounds: Any, wide: bool, begins: Any, places: Any, words: Any
+) -> bool:
+    """Fill in where each chunk begins, where its streams are, and its word in the table; ``False`` if one is too large.
+
+    ``starts`` are those of the streams, of which the first ``levels`` are levels; ``values`` and ``bounds`` are the
+    bounds of the chunks in values and in levels.  A header has the number of levels and the size of each stream in 16
+    bits, if ``wide`` the sizes of values in 32.
+    """
+    head = 2 + 2 * levels + (4 if wide else 2) * (len(starts) - levels)
+    at = 0
+    for chunk in range(len(words)):
+        begins[chunk] = at
+        if levels > 0 and bounds[chunk + 1] - bounds[chunk] > 0xFFFF:
+            return False
+        end = at + head
+        for i in range(len(starts)):
+            size = starts[i, chunk + 1] - starts[i, chunk]
+            if size > (0xFFFFFFFF if wide and i >= levels else 0xFFFF):
+                return False
+            places[i, chunk] = (end + 7) & ~7
+            end = places[i, chunk] + size
+        end = (end + 7) & ~7
+        if end - at > (1 << 31 if wide else 1 << 15):
+            return False
+        exponent = 0
+        if chunk < len(words) - 1:  # the last chunk has the remainder
+            while 1 << (exponent + 1) <= values[chunk + 1] - values[chunk]:
+                exponent += 1
+        words[chunk] = ((end - at) // 8 - 1) << 4 | exponent
+        at = end
+    begins[len(words)] = at
+    return True
+
+
+@jit
+def write_headers(starts: Any, levels: int, bounds: Any, wide: bool, begins: Any, halves: Any) -> None:
+    """Write the headers of chunks, which :func:`place_streams` describes, as 16-bit words."""
+    for chunk in range(len(bounds) - 1):
+        at = begins[chunk] // 2
+        halves[at] = bounds[chunk + 1] - bounds[chunk] if levels > 0 else 0
+        for i in range(len(starts)):
+            size = starts[i, chunk + 1] - starts[i, chunk]
+            at += 1
+            halves[at] = size & 0xFFFF
+            if wide and i >= levels:
+                at += 1
+                halves[at] = size >> 16
 
 
 @jit

@@ -38,6 +38,8 @@ class Options:
     def of(cls, metadata: Mapping[bytes, bytes]) -> Options:
         """Read the metadata of a field.  Raises ``InvalidArgumentError`` for an invalid value."""
         keys = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in metadata.items()}
+        if not any(key.startswith(_PREFIX) for key in keys):
+            return _DEFAULT
 
         def choice(key: str, *choices: str) -> str | None:
             value = keys.get(_PREFIX + key, "").strip().lower() or None
@@ -80,6 +82,9 @@ class Options:
     def zips(self, width: int) -> bool:
         """Whether values of ``width`` bytes use the full-zip layout."""
         return width >= WIDE if self.structure is None else self.structure == "fullzip"
+
+
+_DEFAULT = Options()
 
 
 def whole_number(metadata: Mapping[bytes, bytes], key: str, default: int) -> int:

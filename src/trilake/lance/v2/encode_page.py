@@ -119,14 +119,15 @@ def _fixed(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
     if not narrow:
         return _wide(leaf, data, bits, options, minor)
     values = _words(data, bits, count)
-    if bits == 64 and large and (page := _word_dictionary(leaf, values, options, minor)) is not None:
-        return page
     if options.compression == "none":
-        chunks = e.flat_chunks(values.view(np.uint8), bits, count)
-    elif options.compression in GENERAL and options.bss == "on" and pt.is_floating(leaf.values.type) and bits >= 32:
+        return mini_block(leaf, e.flat_chunks(data, bits, count), large=large)
+    measures = e.Measures.of(values)
+    if bits == 64 and large and (page := _word_dictionary(leaf, values, measures, options, minor)) is not None:
+        return page
+    if options.compression in GENERAL and options.bss == "on" and pt.is_floating(leaf.values.type) and bits >= 32:
         chunks = _compressed(_split_bytes(values), options)
     else:
-        chunks = _compressed(e.integer_chunks(values, options.rle_threshold), options)
+        chunks = _compressed(e.integer_chunks(values, options.rle_threshold, measures), options)
     return mini_block(leaf, chunks, large=large)
 
 
@@ -158,11 +159,10 @@ def _split_bytes(values: Any) -> e.Chunks:
     return e.Chunks(encoding, bounds, (e.Stream(split, bounds * width),))
 
 
-def _word_dictionary(leaf: Leaf, values: Any, options: Options, minor: int) -> Page | None:
+def _word_dictionary(leaf: Leaf, values: Any, measures: e.Measures, options: Options, minor: int) -> Page | None:
     count = len(values)
-    if count < MIN_VALUES or options.compression == "none":
+    if count < MIN_VALUES:
         return None
-    measures = e.Measures.of(values)
     packed, runs = measures.packed_bytes(8), measures.run_count(count)
     if packed <= count and packed < 9 * runs:  # at most eight bits per value
         return None
@@ -182,7 +182,7 @@ def _pays(count: int, distinct: int, item_bytes: int, plain: int, options: Optio
 
 
 def _indices(indices: Any, options: Options) -> e.Chunks:
-    return _compressed(e.integer_chunks(indices, options.rle_threshold), options)
+    return _compressed(e.integer_chunks(indices, options.rle_threshold, e.Measures.of(indices)), options)
 
 
 def _compressed(chunks: e.Chunks, options: Options) -> e.Chunks:
@@ -212,7 +212,7 @@ def _words(data: Any, bits: int, count: int) -> Any:
 def _all_equal(values: Any, valid: Any) -> bool:
     first = 0 if valid is None else int(valid.argmax())
     last = len(values) - 1 if valid is None else len(values) - 1 - int(valid[::-1].argmax())
-    if not np.array_equal(values[first], values[last]):
+    if (values[first] != values[last]).any():
         return False
     equal = values == values[first]
     if equal.ndim > 1:

@@ -59,7 +59,9 @@ class Chunks:
 
 def even_bounds(count: int, per_chunk: int) -> I64:
     """Bounds of chunks with ``per_chunk`` values each; the last chunk has the remainder."""
-    return np.append(np.arange(0, count, per_chunk, dtype=np.int64), count)
+    bounds = np.arange(-(-count // per_chunk) + 1, dtype=np.int64) * per_chunk
+    bounds[-1] = count
+    return bounds
 
 
 def values_per_chunk(bits: int) -> int:
@@ -120,11 +122,10 @@ class Measures:
         return self.changes + 1 + count // MAX_RUN + count // RUN_CHUNK
 
 
-def integer_chunks(values: Any, runs: float) -> Chunks:
+def integer_chunks(values: Any, runs: float, measures: Measures) -> Chunks:
     """Encode unsigned integers in the smallest encoding; runs only if they are fewer than ``runs`` times the values."""
     values = read_only(values)
     width, count = values.itemsize, len(values)
-    measures = Measures.of(values)
     packed = measures.packed_bytes(width)
     run_count = measures.run_count(count)
     if run_count < runs * count and run_count * (width + 1) < min(packed, count * width):

@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -65,7 +66,7 @@ def shred(array: pa.Array, field: Field, levels: Levels, rows: int, minor: int) 
 ALIGN, _GAP = 64, b"\x48"
 #: Bytes that a column gathers before it is encoded, and the default limit of a page.
 PAGE_BYTES = 8 << 20
-#: Up to this many bytes are encoded at once, as starting a thread takes longer.
+#: Up to this many bytes are encoded without a thread, and copied rather than written in two calls.
 _FEW_BYTES = 1 << 16
 #: Version numbers in the footer.
 VERSIONS = {(2, 0): (0, 3), (2, 1): (2, 1), (2, 2): (2, 2)}
@@ -191,7 +192,7 @@ class V2Writer(DataFileWriter):
                 blob = replace(field, logical_type="struct", metadata=metadata, children=children)
                 messages += LanceSchema((blob,)).to_proto()
             elif not (self._version[1] >= 2 and any(parent.is_blob for parent in self._schema.above(field))):
-                messages += LanceSchema((replace(field, children=()),)).to_proto()
+                messages.append(field.to_proto())
         return messages
 
     def _flush(self, column: Column) -> None:
@@ -199,10 +200,8 @@ class V2Writer(DataFileWriter):
         pending.
         """
         for array in column.take(self._page_bytes):
-            if array.nbytes <= _FEW_BYTES:
-                done: Future[list[tuple[int, Page]]] = Future()
-                done.set_result(column.pages(array))
-                self._pending.append((column, done, array.nbytes))
+            if array.nbytes <= _FEW_BYTES and not self._pending:
+                self._write(column, column.pages(array))
                 continue
             if self._pool is None:
                 workers = min(os.cpu_count() or 1, 4)
@@ -213,25 +212,26 @@ class V2Writer(DataFileWriter):
 
     def _write_first(self) -> None:
         column, future, _ = self._pending.popleft()
-        for number, page in future.result():
+        self._write(column, future.result())
+
+    def _write(self, column: Column, encoded: Sequence[tuple[int, Page]]) -> None:
+        for number, page in encoded:
             pages = self._metadata[column.first + number].pages
             if pages and not page.buffers and self._version[1] == 0 and page.layout.HasField("struct"):
                 pages[0].length += page.length  # readers of 2.0 expect all rows of a struct in one page
                 continue
             priority = column.rows_before(number, page.rows) if self._version[1] else 0
-            metadata = pages.add(length=page.length, priority=priority)
-            for buffer in page.buffers:
-                position, size = self._append(buffer)
-                metadata.buffer_offsets.append(position)
-                metadata.buffer_sizes.append(size)
+            positions, sizes = zip(*map(self._append, page.buffers), strict=True) if page.buffers else ((), ())
+            metadata = pages.add(length=page.length, priority=priority, buffer_offsets=positions, buffer_sizes=sizes)
             metadata.encoding.direct.encoding = _packed_any(_PAGES[self._version[1] > 0], page.layout)
 
     def _append(self, data: Any, align: int = ALIGN) -> tuple[int, int]:
         gap = -self._position % align
-        if gap:
-            self._file.write(_GAP * gap)
         size = memoryview(data).nbytes
-        if size:
+        if gap + size <= _FEW_BYTES:
+            self._file.write(b"".join((_GAP * gap, data)))
+        else:
+            self._file.write(_GAP * gap)
             self._file.write(memoryview(data).cast("B"))
         position = self._position + gap
         self._position = position + size
@@ -287,6 +287,7 @@ class Column:
         return before
 
 
+@cache
 def _column_encoding(blob: bool) -> file2_pb2.Encoding:
     values = file2_pb2.ColumnEncoding(values=file2_pb2.ColumnEncoding.Values())
     if blob:
