@@ -216,7 +216,15 @@ class StructType:
 
     def find(self, name: str) -> StructField | None:
         """Find a field by name: an exact match, otherwise ignoring case unless the names are :meth:`exact`."""
-        return self._by_name.get(name) or (None if self.case_sensitive else self._by_lower_name.get(name.lower()))
+        found = self._by_name.get(name)
+        if found is not None or self.case_sensitive:
+            return found
+        spellings = self.spellings(name)
+        return self._by_name[spellings[0]] if spellings else None
+
+    def spellings(self, name: str) -> Sequence[str]:
+        """The names of the fields with this name in any case."""
+        return self._by_lower_name.get(name.lower(), ())
 
     def exact(self) -> StructType:
         """The same fields with case-sensitive lookup, at every depth.
@@ -242,8 +250,11 @@ class StructType:
         return {f.name: f for f in reversed(self.fields)}  # the first of two with the same name
 
     @cached_property
-    def _by_lower_name(self) -> dict[str, StructField]:
-        return {f.name.lower(): f for f in reversed(self.fields)}
+    def _by_lower_name(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for f in self.fields:
+            names.setdefault(f.name.lower(), []).append(f.name)
+        return names
 
     def field(self, name: str) -> StructField:
         """Like :meth:`find`, but a missing column raises a ``SchemaMismatchError`` that lists the existing ones."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
 from trilake.common.text import columns_help, perhaps
@@ -103,7 +104,7 @@ class ResolvedClause(Generic[E]):
     condition: E | None
     values: Mapping[str, Value[E]]
 
-    @property
+    @cached_property
     def assigned(self) -> frozenset[str]:
         return frozenset(n for n, v in self.values.items() if not isinstance(v, FromTarget | Absent))
 
@@ -256,8 +257,7 @@ def _star(clause: Clause[E], field: StructField, source: StructType, rest: Value
             column=field.name,
             condition="DELTA_MERGE_UNRESOLVED_EXPRESSION",
         )
-    same = [f.name for f in source.fields if f.name.lower() == field.name.lower()]
-    if len(same) > 1:
+    if len(same := source.spellings(field.name)) > 1:
         raise InvalidArgumentError(
             f"the source has {len(same)} columns {', '.join(same)}, so the reference to {field.name} is ambiguous",
             help="rename or drop one of them",

@@ -115,7 +115,8 @@ class RowClause:
         # Unassigned columns are kept, filled or generated; generated columns are recomputed.
         kept = {f.name for f in schema.fields if isinstance(clause.values[f.name], FromTarget)}
         kept -= {f.name for f in schema.fields if generation_expression(f) is not None}
-        fields = tuple(f for f in schema.fields if f.name in clause.assigned | kept)
+        kept |= clause.assigned
+        fields = tuple(f for f in schema.fields if f.name in kept)
         rules = RowRules.of(
             metadata,
             StructType(fields),
