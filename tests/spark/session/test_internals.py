@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import utils
 from pyspark.sql import SparkSession
 
 import trilake.spark
@@ -38,3 +39,19 @@ def test_missing_internals_raise_py4j_errors() -> None:
 def test_class_lookup_in_the_driver(spark: SparkSession) -> None:
     assert internals.knows_class(spark, "java.lang.String")
     assert not internals.knows_class(spark, "org.example.Nothing")
+
+
+def test_columns_are_built_without_lines_only_in_the_block(spark: SparkSession) -> None:
+    del spark  # PySpark notes lines only with a session
+    before = utils.is_debugging_enabled()
+    with internals.lines_unrecorded():
+        with internals.lines_unrecorded():
+            assert not utils.is_debugging_enabled()
+        assert not utils.is_debugging_enabled()
+    assert utils.is_debugging_enabled() is before
+
+
+def test_releases_without_the_lines_of_columns_build_them_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(utils, "_enable_debugging_cache")
+    with internals.lines_unrecorded():
+        assert not hasattr(utils, "_enable_debugging_cache")

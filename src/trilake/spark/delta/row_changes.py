@@ -6,7 +6,7 @@ Python gets the matching rows, applies the table's rules, writes them, and retur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -47,7 +47,7 @@ from trilake.spark.delta.storing.store_assignment import (
     overflows_named,
     stored,
 )
-from trilake.spark.scan.columns import empty_frame, read_condition
+from trilake.spark.scan.columns import empty_frame, read_condition, select_named
 from trilake.spark.scan.planning.table_reads import reads_of_table
 from trilake.spark.scan.resolution import check_row_values, column_errors, resolving
 from trilake.spark.session.compat import analysed_frame
@@ -144,7 +144,7 @@ def _update(
     if not files:
         with resolved(of_table=True):
             frame = empty_frame(spark, snapshot.schema, alias)
-            analysed_frame(frame.select(*_changed_columns(frame, changed_schema, new)))
+            analysed_frame(_changed_rows(frame, changed_schema, new))
         return command.finish(FoundRows({}, (), ()))
     addressed = addressed_rows(spark, table, files, row_ids=True)
     rules = update_rules(snapshot, changed_schema, row_session(spark))
@@ -176,33 +176,35 @@ def _new_rows(
     values: Mapping[tuple[str, ...], Column],
     job: _UpdateTask,
 ) -> DataFrame:
-    columns = _changed_columns(frame, changed_schema, values)
-    carried: list[Column] = []
+    carried: list[str] = []
     if job.feed:
         names = read_schema(snapshot.schema).names
-        carried += [F.col(quote_name(name)).alias(f"{OLD}{i}") for i, name in enumerate(names)]
-    carried += [F.col(quote_name(f.name)) for f in job.files.extra]
-    carried += [F.col(FILE), F.col(ROW)]
-    rows = frame.select(*columns, *carried)
+        carried += [f"{quote_name(name)} AS {OLD}{i}" for i, name in enumerate(names)]
+    carried += [quote_name(f.name) for f in job.files.extra]
+    rows = _changed_rows(frame, changed_schema, values, [*carried, FILE, ROW])
     if job.rules.needs_spark:
-        behind = [quote_name(name) for name in rows.columns[len(columns) :]]
+        behind = [quote_name(name) for name in rows.columns[len(changed_schema.fields) :]]
         rows = with_stages(rows.selectExpr(*job.rules.spark_columns(), *behind), job.rules.spark_stages())
     return rows
 
 
-def _changed_columns(
-    frame: DataFrame, changed_schema: StructType, values: Mapping[tuple[str, ...], Column]
-) -> list[Column]:
+def _changed_rows(
+    frame: DataFrame,
+    changed_schema: StructType,
+    values: Mapping[tuple[str, ...], Column],
+    carried: Sequence[str] = (),
+) -> DataFrame:
     check_row_values(frame, list(values.values()))
     typed = (
         frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
     )
     new = {path: (value, f.dataType) for (path, value), f in zip(values.items(), typed.fields, strict=True)}
     rules = AssignmentRules.of_changes(frame.sparkSession)
-    return [
-        _value(F.col(quote_name(f.name)), f, (f.name,), new, rules).alias(f.name)
-        for f in to_spark(changed_schema).fields
-    ]
+    columns: dict[str, str | Column] = {}
+    for f in to_spark(changed_schema).fields:
+        old, is_changed = quote_name(f.name), any(path[0] == f.name for path in new)
+        columns[f.name] = _value(F.col(old), f, (f.name,), new, rules) if is_changed else old
+    return select_named(frame, columns, carried)
 
 
 def _value(

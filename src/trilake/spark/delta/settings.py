@@ -25,7 +25,7 @@ from trilake.delta.rules.constraints import RowSession
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.internals import SPARK_ERRORS, java_session
+from trilake.spark.session.internals import SPARK_ERRORS, java_session, lines_unrecorded
 from trilake.spark.session.settings import is_ansi, is_utc, session_choice, session_flag
 from trilake.storage.base import Store
 
@@ -357,7 +357,8 @@ def once(spark: SparkSession, snapshot: Snapshot, skipped: R, change: Callable[[
     """Run a change for the session's transaction; return ``skipped`` if the table already has that transaction."""
     transaction = session_transaction(spark)
     done = transaction is not None and snapshot.has_transaction(*transaction)
-    result = skipped if done else change(transaction)
+    with lines_unrecorded():
+        result = skipped if done else change(transaction)
     settle(spark, transaction)
     return result
 

@@ -6,7 +6,7 @@ Spark evaluates them.  If possible, conditions are also translated to SQL, so th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,10 +30,21 @@ from trilake.expr.terms.predicate import Opaque
 from trilake.spark.scan.connect_columns import connect_sql
 from trilake.spark.scan.resolution import column_errors, resolving
 from trilake.spark.session.compat import error_condition, is_column, is_connect
-from trilake.spark.session.internals import SPARK_ERRORS, java_column, java_frame, java_session, jvm, query_execution
+from trilake.spark.session.internals import (
+    SPARK_ERRORS,
+    java_column,
+    java_frame,
+    java_session,
+    jvm,
+    query_execution,
+    say_once,
+    select_expressions,
+)
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_ansi, is_utc, reads_quotes_plainly
 
+#: Prefix of the names of columns that are selected under another name.
+_TERM = "__trilake_term_"
 #: The package of Spark's expressions; any other class is a user's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 #: Spark's error condition for non-deterministic expressions.
@@ -56,6 +67,29 @@ _LEFT_TO_SPARK = re.compile(r"(?i)\bbetween\b|\b(?!(?:in|and|or|not)\b)\w+\s*\("
 def as_column(value: str | Column) -> Column:
     """A column; strings are parsed as SQL expressions."""
     return F.expr(value) if isinstance(value, str) else value
+
+
+def select_terms(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
+    """Select SQL strings, each with its ``AS``, which the JVM parses in one call, and columns, a dozen calls each."""
+    expressions = [t for t in terms if isinstance(t, str)]
+    if len(expressions) < len(terms):
+        return df.select(*(F.expr(t) if isinstance(t, str) else t for t in terms))
+    if not expressions or is_connect(df.sparkSession):
+        return df.selectExpr(*expressions)
+    try:
+        return select_expressions(df, expressions)
+    except Py4JError as e:
+        say_once("columns are selected one by one", e)
+    return df.selectExpr(*expressions)
+
+
+def select_named(df: DataFrame, values: Mapping[str, str | Column], carried: Sequence[str] = ()) -> DataFrame:
+    """Select values by name and, after them, other columns of ``df``; see :func:`select_terms`."""
+    computed = {f"{_TERM}{i}": value for i, value in enumerate(values.values()) if not isinstance(value, str)}
+    if computed:
+        df = df.withColumns(computed)
+    sources = [value if isinstance(value, str) else f"{_TERM}{i}" for i, value in enumerate(values.values())]
+    return select_terms(df, [*(f"{sql} AS {quote_name(n)}" for n, sql in zip(values, sources, strict=True)), *carried])
 
 
 def checked_condition(condition: object) -> str | Column | None:

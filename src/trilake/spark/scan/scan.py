@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
+from trilake.spark.scan.columns import select_terms
 from trilake.spark.scan.frame_tables import RowCount, note_root
 from trilake.spark.scan.hidden_metadata import (
     TrackedRows,
@@ -53,7 +54,6 @@ from trilake.spark.session.internals import (
     frame_without_nulls,
     hidden_column,
     say_once,
-    select_expressions,
 )
 from trilake.spark.session.type_tree import all_nullable, types_in
 
@@ -155,7 +155,7 @@ class NativeScan:
         if address is not None:
             assert self.address is not None
             out += [f"{term} AS {quote_name(name)}" for term, name in zip(self.address, address, strict=True)]
-        return _select(self.rows, out) if self.metadata is None else _hiding(self.rows, out, self.metadata)
+        return select_terms(self.rows, out) if self.metadata is None else _hiding(self.rows, out, self.metadata)
 
 
 def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
@@ -374,27 +374,13 @@ def _output(term: str | Column | None, source: T.StructField | None, target: T.S
     return _aliased(term, target, cast)
 
 
-def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
-    """Select SQL strings, each with its ``AS``, which the JVM parses in one call, and columns, a dozen calls each."""
-    expressions = [t for t in terms if isinstance(t, str)]
-    if len(expressions) < len(terms):
-        return df.select(*(F.expr(t) if isinstance(t, str) else t for t in terms))
-    if not expressions or is_connect(df.sparkSession):
-        return df.selectExpr(*expressions)
-    try:
-        return select_expressions(df, expressions)
-    except Py4JError as e:
-        say_once("columns are selected one by one", e)
-    return df.selectExpr(*expressions)
-
-
 def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> DataFrame:
-    out = _select(df, [*terms, f"{metadata} AS {METADATA}"])
+    out = select_terms(df, [*terms, f"{metadata} AS {METADATA}"])
     try:
         return hidden_column(df.sparkSession, out)
     except Py4JError as e:
         say_once(f"{METADATA} has no row IDs", e)
-        return _select(df, terms)
+        return select_terms(df, terms)
 
 
 def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None = None) -> str | Column:

@@ -17,6 +17,7 @@ What each name is for, and what happens without it:
 * files chosen when a query is planned (``HadoopFsRelation``, ``FileIndex``, py4j's callbacks): all files are scanned
 * partition values that folders do not spell (``PartitionDirectory``, ``Filter``, ``executeCollect``): the query fails
 * the active session (``_jvm``, ``setActiveSession``): sources are registered only with the first session
+* the user's line in a column's errors (``_enable_debugging_cache``): columns are built slowly
 * many columns at once (``_jdf.selectExpr``, py4j's ``JavaClass``): they are selected one by one
 * non-nullable columns (``HadoopFsRelation``, ``KnownNotNull``): they are nullable
 * numbers in a plan (``UnsafeArrayData``, ``Literal``, ``Invoke``): a join carries them
@@ -40,7 +41,7 @@ import numpy.typing as npt
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, utils
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from trilake.spark.session.compat import column_of, dataset_of, expression_of, expression_tree, is_connect
@@ -75,6 +76,30 @@ def say_once(what: str, error: object) -> None:
             return
         _logged.add(what)
     _log.warning("this Spark release differs from the tested releases, so %s: %r", what, error)
+
+
+#: The value of PySpark's setting before each :func:`lines_unrecorded` that runs.
+_recorded: list[bool | None] = []
+
+
+@contextmanager
+def lines_unrecorded() -> Iterator[None]:
+    """In the block, build columns without noting the line of the user's code, for which PySpark calls the JVM a dozen
+    times per column.  The setting belongs to the process, so columns of other threads have no line then either."""
+    module: Any = utils
+    if not hasattr(module, "_enable_debugging_cache"):  # before 4.1
+        yield
+        return
+    with _lock:
+        _recorded.append(module._enable_debugging_cache if not _recorded else _recorded[0])
+        module._enable_debugging_cache = False
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _recorded.pop()
+            if not _recorded:
+                module._enable_debugging_cache = before
 
 
 class JavaObject:

@@ -206,11 +206,12 @@ def with_unmatched(
     assert sides.target is not None
     names = dict.fromkeys(name for _, columns in matched for name in columns)
     computed = {name: f"{_VALUE}{i}" for i, name in enumerate(names)}
+    conditions = [(_applies(c), of) for c, of in matched]
     rows = rows.select(
         *(sides.target[quote_name(name)] for name in sides.target.columns),
         *(SOURCE, CLAUSE),
         *(
-            _by_clause([(c.number, of[name]) for c, of in matched if name in of]).alias(computed[name])
+            _by_clause([(condition, of[name]) for condition, of in conditions if name in of]).alias(computed[name])
             for name in names
         ),
     )
@@ -231,8 +232,9 @@ def new_rows(
     """The rows for tasks: the clauses' columns with their names in the table, then ``carried``, which must include
     :data:`CLAUSE`.  Evaluates rules of the table that only Spark can evaluate."""
     columns = []
+    conditions = [(_applies(c), of) for c, of in values]
     for f in metadata.schema.fields:
-        assignments = [(c.number, columns_of[f.name]) for c, columns_of in values if f.name in columns_of]
+        assignments = [(condition, of[f.name]) for condition, of in conditions if f.name in of]
         if assignments:
             columns.append(_by_clause(assignments).alias(f.name))
     rows = frame.select(*columns, *carried)
@@ -240,11 +242,16 @@ def new_rows(
     return _with_spark_rules(rows, metadata, [c for c, _ in values], spark_names) if spark_names else rows
 
 
-def _by_clause(assignments: Sequence[tuple[int, Column]]) -> Column:
-    """The value of each row's clause; no clause's expression is evaluated for another row, where it might fail."""
+def _applies(clause: SparkClause) -> Column:
+    """Whether the clause applies to a row."""
+    return F.col(CLAUSE) == clause.number
+
+
+def _by_clause(assignments: Sequence[tuple[Column, Column]]) -> Column:
+    """The value of each row's clause, given the condition and the value of each; no clause's expression is evaluated
+    for another row, where it might fail."""
     column = None
-    for number, value in assignments:
-        condition = F.col(CLAUSE) == number
+    for condition, value in assignments:
         column = F.when(condition, value) if column is None else column.when(condition, value)
     assert column is not None
     return column
