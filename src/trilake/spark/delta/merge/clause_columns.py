@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -26,12 +27,14 @@ from trilake.expr.terms.engine import Query
 from trilake.spark.delta.merge.source import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, SOURCE, TaskClause
 from trilake.spark.delta.storing.computed import with_stages
-from trilake.spark.delta.storing.store_assignment import AssignmentRules, stored
-from trilake.spark.scan.columns import as_column
+from trilake.spark.delta.storing.store_assignment import AssignmentRules, needs_no_conversion, stored
+from trilake.spark.scan.columns import as_column, select_named, select_terms
 from trilake.spark.session.schemas import to_spark
 
 #: Prefix of the columns with new values of matched rows.
 _VALUE = "__trilake_value_"
+#: Prefixes of second names of the target's and the source's columns, which no user's column has.
+_TARGET, _SOURCE = "__trilake_target_", "__trilake_source_"
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,9 @@ def _collect(value: Any, path: Path, out: dict[Path, Expr]) -> None:
 
 @dataclass(frozen=True)
 class Sides:
-    """The DataFrames of both tables (``target`` is ``None`` if only source rows are read), and the table's schemas
-    before and after schema evolution.  With ``evolve``, structs may lack fields."""
+    """The table's schemas before and after schema evolution, and that of the source.  With ``evolve``, structs may lack
+    fields."""
 
-    source: DataFrame
-    target: DataFrame | None
     before: StructType
     after: StructType
     source_schema: T.StructType
@@ -117,13 +118,30 @@ class Sides:
     def types_after(self) -> T.StructType:
         return to_spark(read_schema(self.after))
 
-    def source_column(self, path: Path) -> Column:
-        """A column or nested field of the source, even if the target has the same name."""
-        return reduce(lambda c, name: c.getField(name), path[1:], self.source[quote_name(path[0])])
+    @cached_property
+    def source_names(self) -> dict[str, str]:
+        """Second names of the source's columns.  Clauses do not read columns that differ only in case from others."""
+        names = Counter(name.lower() for name in self.source_schema.names)
+        unique = [name for name in self.source_schema.names if names[name.lower()] == 1]
+        return {name: f"{_SOURCE}{i}" for i, name in enumerate(unique)}
 
-    def target_column(self, path: Path) -> Column:
-        assert self.target is not None
-        return reduce(lambda c, name: c.getField(name), path[1:], self.target[quote_name(path[0])])
+    @cached_property
+    def target_names(self) -> dict[str, str]:
+        """Second names of the target's columns."""
+        return {name: f"{_TARGET}{i}" for i, name in enumerate(self.types_before.names)}
+
+    def source_term(self, path: Path) -> str:
+        """The SQL of a column or nested field of a source :func:`named_twice`."""
+        return ".".join([self.source_names[path[0]], *map(quote_name, path[1:])])
+
+    def target_term(self, path: Path) -> str:
+        """The SQL of a column or nested field of a target :func:`named_twice`."""
+        return ".".join([self.target_names[path[0]], *map(quote_name, path[1:])])
+
+
+def named_twice(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """Add columns under second names, which are unique in a join."""
+    return select_terms(frame, ["*", *(f"{quote_name(name)} AS {second}" for name, second in names.items())])
 
 
 class Values:
@@ -153,38 +171,45 @@ class Values:
     def columns_by_clause(self) -> ColumnsByClause:
         return [(c, {name: self.column(c, name) for name in c.columns}) for c in self.clauses]
 
-    def column(self, clause: SparkClause, name: str) -> Column:
+    def column(self, clause: SparkClause, name: str) -> Term:
         """The new value of a column that a clause sets."""
         types, old = self.sides.types_before, None
         if name in types.names:
             old = types[name].dataType
         return self._value(clause, clause.clause.values[name], self.sides.types_after[name].dataType, old, (name,))
 
-    def _value(self, clause: SparkClause, value: Any, type_: T.DataType, old: T.DataType | None, path: Path) -> Column:
-        column_path = ".".join(path)
+    def _value(self, clause: SparkClause, value: Any, type_: T.DataType, old: T.DataType | None, path: Path) -> Term:
+        sides = self.sides
         match value:
             case FromExpression():
                 value, source = self.expressions[clause.number, path]
-                return stored(value, source, type_, column_path, rules=self.sides.rules, fill=self.sides.evolve)
+                return self._stored(value, source, type_, path, fill=sides.evolve)
             case FromSource(at):
-                source = _type_at(self.sides.source_schema, at)
-                value = self.sides.source_column(at)
-                return stored(value, source, type_, column_path, rules=self.sides.rules, fill=self.sides.evolve)
+                return self._stored(
+                    sides.source_term(at), _type_at(sides.source_schema, at), type_, path, fill=sides.evolve
+                )
             case Parts(fields, null_with):
                 assert isinstance(type_, T.StructType)
                 parts = []
                 for f in type_.fields:
                     inner = _type_at(old, (f.name,)) if isinstance(old, T.StructType) and f.name in old.names else None
                     part = self._value(clause, fields.get(f.name, FromTarget()), f.dataType, inner, (*path, f.name))
-                    parts.append(part.alias(f.name))
+                    parts.append(as_column(part).alias(f.name))
                 whole = F.struct(*parts)
                 if null_with is None:
                     return whole
-                is_set = self.sides.source_column(null_with).isNotNull()
-                return F.when(is_set if old is None else is_set | self.sides.target_column(path).isNotNull(), whole)
+                is_set = f"{sides.source_term(null_with)} IS NOT NULL"
+                if old is not None:
+                    is_set += f" OR {sides.target_term(path)} IS NOT NULL"
+                return F.when(F.expr(is_set), whole)
         if old is None:
             return F.lit(None).cast(type_)
-        return stored(self.sides.target_column(path), old, type_, column_path, rules=self.sides.rules, fill=True)
+        return self._stored(sides.target_term(path), old, type_, path, fill=True)
+
+    def _stored(self, value: Term, source: T.DataType, type_: T.DataType, path: Path, *, fill: bool) -> Term:
+        if needs_no_conversion(source, type_):
+            return value
+        return stored(as_column(value), source, type_, ".".join(path), rules=self.sides.rules, fill=fill)
 
 
 def _type_at(type_: T.DataType, path: Path) -> T.DataType:
@@ -194,66 +219,55 @@ def _type_at(type_: T.DataType, path: Path) -> T.DataType:
     return type_
 
 
+#: SQL, which takes no call of the JVM, or a column.
+Term = str | Column
 #: The new columns of each clause, by name.
-ColumnsByClause = Sequence[tuple[SparkClause, Mapping[str, Column]]]
+ColumnsByClause = Sequence[tuple[SparkClause, Mapping[str, Term]]]
 
 
 def with_unmatched(
-    rows: DataFrame, sides: Sides, matched: ColumnsByClause, clauses: Sequence[SparkClause], alias: str | None
+    rows: DataFrame,
+    sides: Sides,
+    matched: ColumnsByClause,
+    clauses: Sequence[SparkClause],
+    *,
+    alias: str | None,
+    carried: Sequence[str],
 ) -> tuple[DataFrame, ColumnsByClause]:
-    """Add to joined ``rows``, with their :data:`CLAUSE`, the clauses for rows without a match, whose expressions see
-    only the target's columns: the rows with these, and all columns by clause."""
-    assert sides.target is not None
+    """Add to joined ``rows`` the clauses for rows without a match, whose expressions see only the target's columns: the
+    rows with these and the ``carried`` columns, and all columns by clause."""
     names = dict.fromkeys(name for _, columns in matched for name in columns)
     computed = {name: f"{_VALUE}{i}" for i, name in enumerate(names)}
-    conditions = [(_applies(c), of) for c, of in matched]
-    rows = rows.select(
-        *(sides.target[quote_name(name)] for name in sides.target.columns),
-        *(SOURCE, CLAUSE),
-        *(
-            _by_clause([(condition, of[name]) for condition, of in conditions if name in of]).alias(computed[name])
-            for name in names
-        ),
-    )
+    new = {second: _by_clause(matched, name) for name, second in computed.items()}
+    kept = [f"{second} AS {quote_name(name)}" for name, second in sides.target_names.items()]
+    rows = select_named(rows, new, [*kept, *sides.target_names.values(), *carried])
     if alias is not None:
         rows = rows.alias(alias)
-    values = Values(replace(sides, target=rows), rows, clauses)
+    values = Values(sides, rows, clauses)
     choice = F.when(F.col(SOURCE).isNotNull(), F.col(CLAUSE)).otherwise(values.choice())
-    by_clause = [(c, {name: F.col(computed[name]) for name in columns}) for c, columns in matched]
+    by_clause = [(c, {name: computed[name] for name in columns}) for c, columns in matched]
     return rows.withColumn(CLAUSE, choice), [*by_clause, *values.columns_by_clause()]
 
 
-def new_rows(
-    frame: DataFrame,
-    metadata: Metadata,
-    values: ColumnsByClause,
-    carried: Sequence[Column],
-) -> DataFrame:
+def new_rows(frame: DataFrame, metadata: Metadata, values: ColumnsByClause, carried: Sequence[str]) -> DataFrame:
     """The rows for tasks: the clauses' columns with their names in the table, then ``carried``, which must include
     :data:`CLAUSE`.  Evaluates rules of the table that only Spark can evaluate."""
-    columns = []
-    conditions = [(_applies(c), of) for c, of in values]
-    for f in metadata.schema.fields:
-        assignments = [(condition, of[f.name]) for condition, of in conditions if f.name in of]
-        if assignments:
-            columns.append(_by_clause(assignments).alias(f.name))
-    rows = frame.select(*columns, *carried)
+    names = [f.name for f in metadata.schema.fields if any(f.name in columns for _, columns in values)]
+    rows = select_named(frame, {name: _by_clause(values, name) for name in names}, carried)
     spark_names = {e.name for c, _ in values if c.rules is not None for e in c.rules.needs_spark}
     return _with_spark_rules(rows, metadata, [c for c, _ in values], spark_names) if spark_names else rows
 
 
-def _applies(clause: SparkClause) -> Column:
-    """Whether the clause applies to a row."""
-    return F.col(CLAUSE) == clause.number
-
-
-def _by_clause(assignments: Sequence[tuple[Column, Column]]) -> Column:
-    """The value of each row's clause, given the condition and the value of each; no clause's expression is evaluated
-    for another row, where it might fail."""
-    column = None
-    for condition, value in assignments:
-        column = F.when(condition, value) if column is None else column.when(condition, value)
-    assert column is not None
+def _by_clause(values: ColumnsByClause, name: str) -> Term:
+    """The value of a column in each row's clause; no clause's expression is evaluated for another row, where it might
+    fail."""
+    terms = [(f"{CLAUSE} = {c.number}", columns[name]) for c, columns in values if name in columns]
+    if all(isinstance(value, str) for _, value in terms):
+        return f"CASE {' '.join(f'WHEN {condition} THEN {value}' for condition, value in terms)} END"
+    (first, value), *others = terms
+    column = F.when(F.expr(first), as_column(value))
+    for condition, value in others:
+        column = column.when(F.expr(condition), as_column(value))
     return column
 
 

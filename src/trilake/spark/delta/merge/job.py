@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name
@@ -34,7 +34,14 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.merge.clause_columns import Sides, SparkClause, Values, new_rows, with_unmatched
+from trilake.spark.delta.merge.clause_columns import (
+    Sides,
+    SparkClause,
+    Values,
+    named_twice,
+    new_rows,
+    with_unmatched,
+)
 from trilake.spark.delta.merge.source import (
     Expr,
     KeyColumn,
@@ -110,16 +117,9 @@ class MergeJob:
         self.source = request.source.withColumns(numbers)
         self.rules = AssignmentRules.of_changes(spark)
 
-    def sides(self, target: DataFrame | None) -> Sides:
-        return Sides(
-            self.source,
-            target,
-            self.snapshot.schema,
-            self.metadata.schema,
-            self.request.source.schema,
-            self.rules,
-            self.evolve,
-        )
+    @cached_property
+    def sides(self) -> Sides:
+        return Sides(self.snapshot.schema, self.metadata.schema, self.request.source.schema, self.rules, self.evolve)
 
     @cached_property
     def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
@@ -137,13 +137,14 @@ class MergeJob:
             small=small,
         )
 
-    def rows_to_insert(self, rows: DataFrame, carried: Sequence[Column], *, chosen: bool = False) -> DataFrame:
+    def rows_to_insert(self, rows: DataFrame, carried: Sequence[str], *, chosen: bool = False) -> DataFrame:
         """The rows that insert clauses make from source rows; ``chosen`` drops source rows without a clause."""
-        values = Values(self.sides(None), rows, self.inserts)
+        rows = named_twice(rows, self.sides.source_names)
+        values = Values(self.sides, rows, self.inserts)
         rows = rows.withColumn(CLAUSE, values.choice())
         if chosen:
             rows = rows.where(F.col(CLAUSE).isNotNull())
-        return new_rows(rows, self.metadata, values.columns_by_clause(), [F.col(CLAUSE), *carried])
+        return new_rows(rows, self.metadata, values.columns_by_clause(), [CLAUSE, *carried])
 
     def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
         others = [f for sql in self.keys[1] if (f := self._filter(sql)) is not None]
@@ -175,7 +176,7 @@ class MergeJob:
                     old_rows = target.by_file(outcomes[-1].old_rows)
                     matched = outcomes[-1].source_rows
                 else:
-                    joined = self.joined(target.aliased(self.request.alias), count, "inner")
+                    joined = self.joined(target.aliased(self.request.alias), self.source, count, "inner")
                     matched = to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
             found = clock()
             if self.inserts and count:
@@ -204,34 +205,36 @@ class MergeJob:
             tuple(self.snapshot.schema.names),
         )
 
-    def joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
+    def joined(self, target: DataFrame, source: DataFrame, count: int, how: str) -> DataFrame:
         small = count * row_bytes(self.source) <= _BROADCAST_BYTES
-        source = F.broadcast(self.source) if small else self.source
-        return target.join(source, as_column(self.request.condition), how)
+        return target.join(F.broadcast(source) if small else source, as_column(self.request.condition), how)
 
     def _change(self, addressed: AddressedRows, count: int) -> MergeOutcome:
-        target = addressed.aliased(self.request.alias)
-        joined = self.joined(target, count, "left" if self.unmatched else "inner")
-        matched = Values(self.sides(target), joined, self.matched)
+        sides, alias = self.sides, self.request.alias
+        target = named_twice(addressed.aliased(alias), sides.target_names)
+        source = named_twice(self.source, sides.source_names)
+        joined = self.joined(target, source, count, "left" if self.unmatched else "inner")
+        matched = Values(sides, joined, self.matched)
         rows = chosen = joined.withColumn(CLAUSE, matched.choice())
         values = matched.columns_by_clause()
+        carried = [FILE, ROW, CLAUSE]
         if self.unmatched:
-            rows, values = with_unmatched(rows, self.sides(target), values, self.unmatched, self.request.alias)
+            ids = [quote_name(f.name) for f in row_columns(self.snapshot)]
+            rows, values = with_unmatched(
+                rows, sides, values, self.unmatched, alias=alias, carried=[*carried, SOURCE, *ids]
+            )
         if not self.inserts:
             rows = rows.where(F.col(CLAUSE).isNotNull())
         elif self.unmatched:
             rows = rows.where(F.col(CLAUSE).isNotNull() | F.col(SOURCE).isNotNull())
         task = self._task(RowOrigins.of(self.snapshot, addressed.files), feed=self.feed)
-        old = rows if self.unmatched else target
-        carried = [old[FILE], old[ROW], F.col(CLAUSE)]
         if self.inserts:
-            carried.append(F.col(SOURCE))
+            carried.append(SOURCE)
         if self.feed:
-            names = self.snapshot.schema.names
-            carried += [old[quote_name(n)].alias(f"{OLD}{i}") for i, n in enumerate(names)]
+            carried += [f"{second} AS {OLD}{i}" for i, second in enumerate(sides.target_names.values())]
         id_column = self.snapshot.metadata.configuration.get(row_tracking.ID_COLUMN)
         if any(f.name == id_column for f in row_columns(self.snapshot)):
-            carried.append(old[quote_name(str(id_column))].alias(ROW_ID))
+            carried.append(f"{quote_name(str(id_column))} AS {ROW_ID}")
         frame = new_rows(rows, self.metadata, [(c, columns) for c, columns in values if c.rules is not None], carried)
         outcomes = self._run_over(frame, task)
         if outcomes.clash is not None:

@@ -201,7 +201,7 @@ _STEADY = frozenset(
 _KEY = "__trilake_key_"
 
 #: Computes the rows to insert from source rows, with some extra columns.
-Inserts = Callable[[DataFrame, Sequence[Column]], DataFrame]
+Inserts = Callable[[DataFrame, Sequence[str]], DataFrame]
 
 
 @contextmanager
@@ -267,7 +267,7 @@ def look_at_source(
 def _small_source(source: DataFrame, columns: Sequence[KeyColumn], inserts: Inserts | None) -> SourceRows:
     named = {f"{_KEY}{i}": k.source for i, k in enumerate(columns)}
     rows = source.withColumns(named) if columns else source
-    carried = [F.col(SOURCE), *map(F.col, named)]
+    carried = [SOURCE, *named]
     here = to_arrow(rows.select(*carried) if inserts is None else inserts(rows, carried))
     keys = _key_values(columns, [here.column(name) for name in named])
     return SourceRows(here.num_rows, keys, None if inserts is None else here.drop(list(named)))

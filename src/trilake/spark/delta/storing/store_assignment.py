@@ -128,6 +128,11 @@ def stored(
     return _Assignment(rules, by_name, fill).value(value, without_lengths(source), target, name)
 
 
+def needs_no_conversion(source: T.DataType, target: T.DataType) -> bool:
+    """Whether :func:`stored` returns values of type ``source`` unchanged."""
+    return _same(without_lengths(source), target)
+
+
 def stored_columns(
     frame: DataFrame,
     schema: StructType,
