@@ -60,27 +60,27 @@ _VERBS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _copied(name: str) -> Callable[[], None]:
-    """Put a fresh dataset at the contender's path, untimed."""
+def contenders(name: str, dataset: Callable[[], Path], call: Callable[[Any], Any]) -> list[Contender]:
+    """Both libraries, each with a fresh copy of the dataset, which is not timed."""
 
-    def prepare() -> None:
-        shutil.rmtree(scratch(name), ignore_errors=True)
-        shutil.copytree(_dataset(), scratch(name))
+    def contender(label: str, library: Any) -> Contender:
+        place = scratch(f"{name}-{label}")
 
-    return prepare
+        def prepare() -> None:
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(dataset(), place)
 
+        return Contender(label, lambda: call(library.dataset(str(place))), prepare)
 
-def _contender(label: str, library: Any, verb: str) -> Contender:
-    name = f"fragments-{verb}-{label}"
-    return Contender(label, lambda: _VERBS[verb](library.dataset(str(scratch(name)))), _copied(name))
+    return [contender("pylance", pylance), contender("trilake", lance)]
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    for verb in _VERBS:
+    for verb, call in _VERBS.items():
         yield Benchmark(
             verb,
             f"without Spark: {verb} of {_FRAGMENTS} fragments of {_ROWS} rows",
-            [_contender("pylance", pylance, verb), _contender("trilake", lance, verb)],
+            contenders(f"fragments-{verb}", _dataset, call),
             baseline="pylance",
             targets={"trilake": 1.0},
             rounds=5,
