@@ -17,7 +17,7 @@ import pyarrow as pa
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import extensions
 from trilake.lance.file.interfaces import DataFileReader
-from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.sources import Job, MappedSource, open_source, together
 from trilake.lance.file.types import DESCRIPTION, DESCRIPTION_V2, fixed_width
 from trilake.lance.v2.column import AlikeColumns, Column, group_alike
@@ -50,6 +50,7 @@ class V2File(DataFileReader):
         self.version: tuple[int, int] = container.version
         trees = [tree(field, columns, self._description, schema) for field in schema.fields]
         nodes = [node for node in trees if node is not None]
+        self._nodes = {node.field.id: node for node in nodes}
         self.schema = LanceSchema(tuple(node.field for node in nodes), schema.metadata)
         rows = self._count(nodes)
         self.batch_offsets = np.array([0, rows][: 1 + bool(rows)], np.int64)
@@ -142,13 +143,18 @@ class V2File(DataFileReader):
         last = self._last
         if last is not None and last.columns is columns:  # by identity: read after read passes the same object
             return last
-        trees = [tree(field, self.columns, self._description, self.schema) for field in columns.fields]
-        nodes = [node for node in trees if node is not None]
+        nodes = [node for field in columns.fields if (node := self._node(field)) is not None]
         arrow = pa.schema([node.arrow for node in nodes], dict(columns.metadata) or None)
         has_extensions = LanceSchema(tuple(node.field for node in nodes)).has_extensions
         groups = [] if self.version == (2, 0) else self._groups(nodes)
         self._last = projection = _Projection(columns, nodes, groups, arrow, has_extensions)
         return projection
+
+    def _node(self, field: Field) -> Node | None:
+        known = self._nodes.get(field.id)
+        if known is not None and known.field is field:
+            return known
+        return tree(field, self.columns, self._description, self.schema)
 
     def _groups(self, nodes: Sequence[Node]) -> list[list[_Leaf]]:
         """The leaves of some fields, those of equal layout together."""
