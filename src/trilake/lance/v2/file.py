@@ -6,8 +6,7 @@ the chunks that contain the rows, for all columns together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -183,37 +182,32 @@ class V2File(DataFileReader):
             for group, leaves in zip(groups, read, strict=True)
             for one, leaf in zip(group, leaves, strict=True)
         }
-        arrays = []
-        for node in projection.nodes:
-            with self._naming(node):
+        arrays, node = [], projection.nodes[0]
+        try:
+            for node in projection.nodes:
                 arrays.append(assemble(node, [parts[leaf.column] for leaf in node.leaves], len(rows)))
+        except (DamagedPage, OverflowError) as e:
+            raise self._fail(e, node) from e
         return arrays
 
     def _array_v20(self, node: Node, rows: Rows) -> Job[pa.Array]:
-        with self._naming(node):
+        try:
             return (yield from read_array(node, rows, self._pages))
+        except (DamagedPage, OverflowError) as e:
+            raise self._fail(e, node) from e
 
     def _leaves(self, group: Sequence[_Leaf], rows: Rows) -> Job[list[Leaf]]:
-        if len(group) > 1:
+        first = group[0]
+        if len(group) == 1:
             try:
-                return (yield from self._columns(group).read(rows, group[0].items))
-            except (DamagedPage, OverflowError):  # reading each alone finds the damaged one
-                pass
-        return (yield from together([self._leaf(one, rows) for one in group]))
-
-    def _leaf(self, one: _Leaf, rows: Rows) -> Job[Leaf]:
-        with self._naming(one.node):
-            return (yield from self._column(one).read(rows, one.items))
-
-    @contextmanager
-    def _naming(self, node: Node) -> Iterator[None]:
-        """Name the field in the errors of its pages."""
+                return [(yield from self._column(first).read(rows, first.items))]
+            except (DamagedPage, OverflowError) as e:
+                raise self._fail(e, first.node) from e
         try:
-            yield
-        except DamagedPage as e:
-            raise self._fail(e, node) from e
-        except OverflowError as e:
-            raise self._fail(DamagedPage(f"a number in the description of a page is too large: {e}"), node) from e
+            return (yield from self._columns(group).read(rows, first.items))
+        except (DamagedPage, OverflowError):  # reading each alone finds the damaged one
+            alone = yield from together([self._leaves([one], rows) for one in group])
+            return [leaf for (leaf,) in alone]
 
     def _columns(self, group: Sequence[_Leaf]) -> AlikeColumns:
         numbers = tuple(one.leaf.column or 0 for one in group)
@@ -236,7 +230,10 @@ class V2File(DataFileReader):
     def _pages(self, number: int) -> Sequence[Page]:
         return self._stored.column(number).pages
 
-    def _fail(self, error: DamagedPage, node: Node) -> TrilakeError:
+    def _fail(self, error: DamagedPage | OverflowError, node: Node) -> TrilakeError:
+        """The error for damaged pages of a field."""
+        if isinstance(error, OverflowError):
+            error = DamagedPage(f"a number in the description of a page is too large: {error}")
         kind = UnsupportedProtocolError if isinstance(error, UnsupportedPage) else CorruptFileError
         return kind(str(error), file=self.file, column=node.field.name)
 
