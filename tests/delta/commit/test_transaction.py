@@ -276,6 +276,21 @@ def test_retried_metadata_names_the_version_of_its_commit() -> None:
     assert log.head().metadata.configuration == {key: "5"}
 
 
+def test_no_commit_follows_the_last_possible_time() -> None:
+    """Its time would not be a 64-bit number, which no reader accepts."""
+    store = MemoryStore()
+    trilake.write(ONE, store.uri, properties={"delta.enableInCommitTimestamps": "true"})
+    log = DeltaLog(store, standard_engine())
+    time = str(log.commit_info(0)["inCommitTimestamp"]).encode()
+    content = store.read(commit_key(0)).to_pybytes()
+    store.put(commit_key(0), content.replace(time, str(2**63 - 2).encode(), 1))
+    assert write(log, ONE).version == 1
+    assert log.commit_info(1)["inCommitTimestamp"] == 2**63 - 1
+    with pytest.raises(CorruptLogError, match=str(2**63 - 1)):
+        write(log, ONE)
+    assert log.head().version == 1
+
+
 _ENABLED = {
     "delta.enableDeletionVectors": "true",
     "delta.enableInCommitTimestamps": "true",

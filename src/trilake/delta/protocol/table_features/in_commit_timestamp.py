@@ -19,6 +19,8 @@ SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
 SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
 #: The field of ``commitInfo``.
 FIELD = "inCommitTimestamp"
+#: The largest 64-bit number.
+_LAST = (1 << 63) - 1
 _BY = "the commit that turns the feature on"
 
 FEATURE = Feature(
@@ -57,11 +59,20 @@ def in_commit_timestamps_from(metadata: Metadata) -> int | None:
 def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
     """The time to state: now, or a millisecond after the previous commit, whose ``commitInfo`` is ``previous``.
 
+    Raises ``CorruptLogError`` if no 64-bit number is later.
+
     >>> next_time(5, {"inCommitTimestamp": 9}), next_time(5, {"timestamp": 3}), next_time(5, None)
     (10, 5, 5)
     """
     before = (previous or {}).get(FIELD)
-    return max(now_ms, before + 1) if isinstance(before, int) else now_ms
+    if not isinstance(before, int):
+        return now_ms
+    if before >= _LAST:
+        raise CorruptLogError(
+            f"the {FIELD} of the newest commit is {before}, and no time in milliseconds is later",
+            help="restore the table to an earlier state of its folder, or write its rows into a new table",
+        )
+    return max(now_ms, before + 1)
 
 
 def stamped(metadata: Metadata, before: Metadata, version: int, time_ms: int) -> Metadata:
