@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.lru_cache import LruCache
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import extensions
 from trilake.lance.file.interfaces import DataFileReader
@@ -30,6 +31,8 @@ from trilake.table.data_files import no_columns
 
 #: Alignment of files that are joined, which is that of buffers in a file.
 _ALIGN = 64
+#: Most groups of columns that stay open, and most columns in them.
+_ALIKE = 256, 1 << 16
 
 
 class V2File(DataFileReader):
@@ -53,9 +56,9 @@ class V2File(DataFileReader):
         self.schema = LanceSchema(tuple(node.field for node in nodes), schema.metadata)
         rows = self._count(nodes)
         self.batch_offsets = np.array([0, rows][: 1 + bool(rows)], np.int64)
-        #: Columns by number and type, and those that are read together.
+        #: Columns by number and type, and those that are read together by their numbers.
         self._opened: dict[tuple[int, pa.DataType], Column] = {}
-        self._opened_alike: dict[tuple[int, ...], AlikeColumns] = {}
+        self._opened_alike = LruCache(*_ALIKE)
         self._last: _Projection | None = None
 
     @classmethod
@@ -211,10 +214,10 @@ class V2File(DataFileReader):
 
     def _columns(self, group: Sequence[_Leaf]) -> AlikeColumns:
         numbers = tuple(one.leaf.column or 0 for one in group)
-        columns = self._opened_alike.get(numbers)
+        columns: AlikeColumns | None = self._opened_alike.get(numbers)
         if columns is None:
             columns = AlikeColumns(group[0].leaf.stored, [self._stored.column(number) for number in numbers])
-            self._opened_alike[numbers] = columns
+            self._opened_alike.put(numbers, columns, len(numbers))
         return columns
 
     def _column(self, one: _Leaf) -> Column:

@@ -70,7 +70,7 @@ def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
     if before >= _LAST:
         raise CorruptLogError(
             f"the {FIELD} of the newest commit is {before}, and no time in milliseconds is later",
-            help="restore the table to an earlier state of its folder, or write its rows into a new table",
+            help="restore the table's folder from a backup, or write its rows into a new table",
         )
     return max(now_ms, before + 1)
 
